@@ -1,0 +1,12 @@
+//! The BMA Executor Protocol (`bma.executor.v1.1`) as pure state machines.
+#![allow(missing_docs)] // being written
+
+pub mod contract;
+pub mod executor;
+pub mod harness;
+pub mod rpc;
+pub mod time;
+#[cfg(feature = "websocket")]
+pub mod websocket;
+
+pub use time::{Machine, Reason, Time};

@@ -1,0 +1,119 @@
+//! The seam to an async runtime: one small object-safe trait.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bma_proto_core::Time;
+use futures_io::{AsyncRead, AsyncWrite};
+
+/// A boxed future, as the object-safe methods below return.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What the SDK needs of an async runtime.
+///
+/// Held as `Arc<dyn Runtime>`, so that no handle carries a type parameter. An
+/// adapter is about a hundred lines; timers and streams are boxed once, when
+/// they are made.
+pub trait Runtime: fmt::Debug + Send + Sync + 'static {
+    /// The monotonic clock, since an origin of the runtime's choice.
+    fn now(&self) -> Time;
+
+    /// The wall clock, as the time since the Unix epoch. For stamps only, never for waiting.
+    fn unix_time(&self) -> Duration;
+
+    /// A fresh seed for the randomness of one machine (back-off jitter, generated ids).
+    fn seed(&self) -> u64;
+
+    /// A timer that is not set yet.
+    fn timer(&self) -> Box<dyn Timer>;
+
+    /// Runs a task until it ends. A task that panics ends alone.
+    fn spawn(&self, task: BoxFuture<()>);
+
+    /// Runs work that may block, off the threads that drive tasks.
+    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>);
+
+    /// Connects to `to`. Dropping the future abandons the attempt.
+    fn dial(&self, to: &Endpoint) -> BoxFuture<io::Result<Box<dyn Stream>>>;
+
+    /// Listens on `on`; a TCP port of 0 picks a free one.
+    fn listen(&self, on: &Endpoint) -> BoxFuture<io::Result<Box<dyn Listener>>>;
+
+    /// Wraps the read end of a pipe, or a PTY master (which is also written to).
+    /// The descriptor is set non-blocking and closed on drop. Must be called on a runtime thread.
+    ///
+    /// # Errors
+    /// When the descriptor cannot be registered.
+    #[cfg(unix)]
+    fn pipe(&self, fd: std::os::fd::OwnedFd) -> io::Result<Box<dyn Stream>>;
+
+    /// Wraps a descriptor that becomes readable once, such as a pidfd at exit.
+    /// Must be called on a runtime thread.
+    ///
+    /// # Errors
+    /// When the descriptor cannot be registered.
+    #[cfg(unix)]
+    fn readiness(&self, fd: std::os::fd::OwnedFd) -> io::Result<Box<dyn Readiness>>;
+}
+
+/// A byte stream in both directions.
+pub trait Stream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin + 'static> Stream for T {}
+
+/// A timer that can be set again and again.
+pub trait Timer: fmt::Debug + Send {
+    /// Sets the time at which the timer is ready; `None` means never. Setting the same time again is free.
+    fn set(&mut self, at: Option<Time>);
+
+    /// Ready once the time that was set has come, and until it is set anew.
+    fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// Accepts streams.
+pub trait Listener: fmt::Debug + Send {
+    /// The next stream and the peer's address, for logs.
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Box<dyn Stream>, String)>>;
+
+    /// Where it listens, with the port that was picked.
+    fn local_endpoint(&self) -> &Endpoint;
+}
+
+/// Something that becomes ready once.
+pub trait Readiness: fmt::Debug + Send {
+    /// Ready once, and from then on.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// Where to dial or listen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Endpoint {
+    /// A TCP port. The host may be a name when dialling.
+    Tcp {
+        /// Host name or address, an IPv6 address without brackets.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// A Unix domain socket.
+    Unix(PathBuf),
+    /// A Windows named pipe (`\\.\pipe\<name>`), by its name.
+    NamedPipe(String),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
+            Endpoint::NamedPipe(name) => write!(f, r"\\.\pipe\{name}"),
+        }
+    }
+}
