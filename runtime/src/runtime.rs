@@ -17,8 +17,12 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// What the SDK needs of an async runtime.
 ///
 /// Held as `Arc<dyn Runtime>`, so that no handle carries a type parameter. An
-/// adapter is about a hundred lines; timers and streams are boxed once, when
+/// adapter is a few hundred lines; timers and streams are boxed once, when
 /// they are made.
+///
+/// Every method may be called from any thread, inside or outside of a task.
+/// What it returns works as long as the runtime behind it runs. I/O errors are
+/// the system's own: the caller knows what it asked for and names it.
 pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// The monotonic clock, since an origin of the runtime's choice.
     fn now(&self) -> Time;
@@ -32,36 +36,54 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// A timer that is not set yet.
     fn timer(&self) -> Box<dyn Timer>;
 
-    /// Runs a task until it ends. A task that panics ends alone.
+    /// Runs a task until it ends, or until the runtime does. A task that panics ends alone.
     fn spawn(&self, task: BoxFuture<()>);
 
     /// Runs work that may block, off the threads that drive tasks.
+    ///
+    /// The adapter bounds the threads; work beyond them waits its turn, so how
+    /// much may wait is for the caller to bound. Work that panics ends alone.
+    /// A runtime that shuts down may drop work which has not begun.
     fn run_blocking(&self, work: Box<dyn FnOnce() + Send>);
 
-    /// Connects to `to`. Dropping the future abandons the attempt.
-    fn dial(&self, to: &Endpoint) -> BoxFuture<io::Result<Box<dyn Stream>>>;
-
-    /// Listens on `on`; a TCP port of 0 picks a free one.
-    fn listen(&self, on: &Endpoint) -> BoxFuture<io::Result<Box<dyn Listener>>>;
-
-    /// Wraps the read end of a pipe, or a PTY master (which is also written to).
-    /// The descriptor is set non-blocking and closed on drop. Must be called on a runtime thread.
+    /// Connects to `to`. Dropping the future abandons the attempt, and there is
+    /// no other deadline than the system's.
     ///
     /// # Errors
-    /// When the descriptor cannot be registered.
+    /// The system's; of several addresses of one host name, that of the last.
+    /// [`io::ErrorKind::Unsupported`] for an endpoint that this system lacks.
+    fn dial(&self, to: &Endpoint) -> BoxFuture<io::Result<Box<dyn Stream>>>;
+
+    /// Listens on `on`; a TCP port of 0 picks a free one. A Unix socket is made
+    /// for its owner alone (mode 0600), takes the place of one that nobody
+    /// listens on any more, and is removed when the listener is dropped.
+    ///
+    /// # Errors
+    /// The system's: [`io::ErrorKind::AddrInUse`] when somebody else listens
+    /// there. [`io::ErrorKind::Unsupported`] as with [`dial`](Runtime::dial).
+    fn listen(&self, on: &Endpoint) -> BoxFuture<io::Result<Box<dyn Listener>>>;
+
+    /// Wraps one end of a pipe, or a PTY master (which is read and written).
+    ///
+    /// The descriptor is set non-blocking, and closed on drop or by
+    /// `poll_close`, which ends both directions. A PTY whose other side has
+    /// been closed reads as the end of the stream.
+    ///
+    /// # Errors
+    /// When the descriptor cannot be polled (a regular file, for instance).
     #[cfg(unix)]
     fn pipe(&self, fd: std::os::fd::OwnedFd) -> io::Result<Box<dyn Stream>>;
 
     /// Wraps a descriptor that becomes readable once, such as a pidfd at exit.
-    /// Must be called on a runtime thread.
+    /// Nothing is read from it, nor are its flags changed.
     ///
     /// # Errors
-    /// When the descriptor cannot be registered.
+    /// When the descriptor cannot be polled.
     #[cfg(unix)]
     fn readiness(&self, fd: std::os::fd::OwnedFd) -> io::Result<Box<dyn Readiness>>;
 }
 
-/// A byte stream in both directions.
+/// A byte stream in both directions. Dropping it closes it.
 pub trait Stream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin + 'static> Stream for T {}
@@ -69,15 +91,20 @@ impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin + 'static> Stream for
 /// A timer that can be set again and again.
 pub trait Timer: fmt::Debug + Send {
     /// Sets the time at which the timer is ready; `None` means never. Setting the same time again is free.
+    ///
+    /// Wakes nobody: poll afterwards, so that the new time is the one waited for.
     fn set(&mut self, at: Option<Time>);
 
-    /// Ready once the time that was set has come, and until it is set anew.
+    /// Ready once the time that was set has come, and until it is set anew. Never early.
     fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 }
 
-/// Accepts streams.
+/// Accepts streams. Dropping it stops listening; accepted streams live on.
 pub trait Listener: fmt::Debug + Send {
     /// The next stream and the peer's address, for logs.
+    ///
+    /// An error concerns one connection (aborted before it was accepted) or a
+    /// shortage (of descriptors): wait a moment, then poll again.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Box<dyn Stream>, String)>>;
 
     /// Where it listens, with the port that was picked.
