@@ -4,6 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserializer, Serialize, Serializer};
 
+use super::shape::{self, ShapeError};
 use super::*;
 
 /// Who may send a method.
@@ -53,13 +54,17 @@ pub trait RequestMethod: MethodSpec {
 /// A method that is not answered.
 pub trait NotificationMethod: MethodSpec {}
 
-/// The one table that everything about the methods is made from. `boxed`
-/// params and results keep the enums below small; the hot ones are inline.
+/// Makes everything about the methods from one table. An entry reads: name in
+/// Rust, who sends it, first version, name on the wire, the capability that it
+/// needs, the members that make a repetition the same request, params, and the
+/// result when it is answered. What is `boxed` keeps [`AnyParams`] and
+/// [`AnyResult`] small; what is hot or small anyway is `inline`.
 macro_rules! catalogue {
     ($(
         $(#[$meta:meta])*
-        $variant:ident = $name:literal, $direction:ident, $since:ident, $capability:expr, [$($key:literal),*],
-        $pstore:ident $params:ident $(-> $rstore:ident $result:ident)?;
+        $variant:ident = $direction:ident $since:ident $name:literal
+            $(if $capability:literal)? $(once per [$($key:literal),+])?
+            => $pstore:ident $params:ident $(-> $rstore:ident $result:ident)?;
     )+) => {
         /// A method of the protocol.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,14 +99,15 @@ macro_rules! catalogue {
                 match self { $( Self::$variant => ProtocolVersion::$since, )+ }
             }
 
-            /// The capability an executor must have advertised before it is sent.
+            /// The capability that an executor must have advertised before the method is used
+            /// (see [`Capabilities::has`]).
             pub const fn capability(self) -> Option<&'static str> {
-                match self { $( Self::$variant => $capability, )+ }
+                match self { $( Self::$variant => catalogue!(@capability $($capability)?), )+ }
             }
 
             /// The members that make a repeated request the same request.
             pub const fn idempotent_by(self) -> &'static [&'static str] {
-                match self { $( Self::$variant => &[$($key),*], )+ }
+                match self { $( Self::$variant => &[$($($key),+)?], )+ }
             }
         }
 
@@ -116,9 +122,22 @@ macro_rules! catalogue {
             }
 
             /// Reads the params of `method`.
-            pub(crate) fn deserialize<'de, D: Deserializer<'de>>(method: Method, deserializer: D) -> Result<Self, D::Error> {
+            pub(crate) fn deserialize<'de, D>(method: Method, deserializer: D) -> Result<Self, D::Error>
+            where
+                D: Deserializer<'de>,
+            {
                 match method {
                     $( Method::$variant => serde::Deserialize::deserialize(deserializer).map(Self::$variant), )+
+                }
+            }
+
+            /// Reads the params of `method` from JSON text.
+            ///
+            /// # Errors
+            /// When the text has another shape. The error names the member.
+            pub fn read(method: Method, text: &str) -> Result<Self, ShapeError> {
+                match method {
+                    $( Method::$variant => shape::read(text).map(Self::$variant), )+
                 }
             }
         }
@@ -161,6 +180,8 @@ macro_rules! catalogue {
         }
     };
 
+    (@capability) => { None };
+    (@capability $capability:literal) => { Some($capability) };
     (@kind) => { Kind::Notification };
     (@kind $result:ident) => { Kind::Request };
     (@store boxed $t:ident) => { Box<$t> };
@@ -207,9 +228,23 @@ macro_rules! catalogue {
             }
 
             /// Reads the result of `method`; `None` when the method has none.
-            pub(crate) fn deserialize<'de, D: Deserializer<'de>>(method: Method, deserializer: D) -> Option<Result<Self, D::Error>> {
+            pub(crate) fn deserialize<'de, D>(method: Method, deserializer: D) -> Option<Result<Self, D::Error>>
+            where
+                D: Deserializer<'de>,
+            {
                 Some(match method {
                     $( Method::$variant => serde::Deserialize::deserialize(deserializer).map(Self::$variant), )+
+                    _ => return None,
+                })
+            }
+
+            /// Reads the result of `method` from JSON text; `None` when the method has none.
+            ///
+            /// # Errors
+            /// When the text has another shape. The error names the member.
+            pub fn read(method: Method, text: &str) -> Option<Result<Self, ShapeError>> {
+                Some(match method {
+                    $( Method::$variant => shape::read(text).map(Self::$variant), )+
                     _ => return None,
                 })
             }
@@ -224,86 +259,127 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    /// `executor.register`.
-    ExecutorRegister = "executor.register", ExecutorToHarness, V1, None, [], boxed ExecutorRegisterParams -> boxed ExecutorRegisterResult;
-    /// `executor.heartbeat`.
-    ExecutorHeartbeat = "executor.heartbeat", ExecutorToHarness, V1, None, [], inline ExecutorHeartbeatParams -> inline ExecutorHeartbeatResult;
-    /// `executor.token.refresh`.
-    ExecutorTokenRefresh = "executor.token.refresh", ExecutorToHarness, V1_1, None, [], inline ExecutorTokenRefreshParams -> inline ExecutorTokenRefreshResult;
-    /// `executor.capabilities.update`.
-    ExecutorCapabilitiesUpdate = "executor.capabilities.update", ExecutorToHarness, V1, None, [], boxed ExecutorCapabilitiesUpdateParams;
-    /// `executor.drain`.
-    ExecutorDrain = "executor.drain", HarnessToExecutor, V1, None, [], inline ExecutorDrainParams -> inline ExecutorDrainResult;
-    /// `executor.close`.
-    ExecutorClose = "executor.close", Bidirectional, V1, None, [], inline ExecutorCloseParams;
-    /// `session.assign`.
-    SessionAssign = "session.assign", HarnessToExecutor, V1, None, [], boxed SessionAssignParams -> inline SessionAssignResult;
-    /// `session.ready`.
-    SessionReady = "session.ready", ExecutorToHarness, V1, None, [], inline SessionReadyParams -> inline Ack;
-    /// `session.event`.
-    SessionEvent = "session.event", ExecutorToHarness, V1, None, ["jsonrpc_id"], boxed SessionEventParams -> inline SessionEventResult;
-    /// `session.status`.
-    SessionStatus = "session.status", ExecutorToHarness, V1, None, [], inline SessionStatusParams;
-    /// `session.stop`.
-    SessionStop = "session.stop", HarnessToExecutor, V1, None, [], inline SessionStopParams -> inline SessionStopResult;
-    /// `session.ended`.
-    SessionEnded = "session.ended", ExecutorToHarness, V1, None, [], inline SessionEndedParams -> inline Ack;
-    /// `tool.call`.
-    ToolCall = "tool.call", HarnessToExecutor, V1, None, [], inline ToolCallParams -> inline Ack;
-    /// `tool.result`.
-    ToolResult = "tool.result", ExecutorToHarness, V1, None, ["tool_call_id"], inline ToolResultParams -> inline Ack;
-    /// `tool.cancel`.
-    ToolCancel = "tool.cancel", HarnessToExecutor, V1, None, [], inline ToolCancelParams -> inline ToolCancelResult;
-    /// `tool.progress`.
-    ToolProgress = "tool.progress", ExecutorToHarness, V1, None, [], inline ToolProgressParams;
-    /// `process.start`.
-    ProcessStart = "process.start", HarnessToExecutor, V1_1, Some("process.enabled"), ["session_id", "process_id"], boxed ProcessStartParams -> boxed ProcessState;
-    /// `process.read`.
-    ProcessRead = "process.read", HarnessToExecutor, V1_1, Some("process.enabled"), [], inline ProcessReadParams -> boxed ProcessReadResult;
-    /// `process.write`.
-    ProcessWrite = "process.write", HarnessToExecutor, V1_1, Some("process.enabled"), [], inline ProcessWriteParams -> inline ProcessWriteResult;
-    /// `process.interrupt`.
-    ProcessInterrupt = "process.interrupt", HarnessToExecutor, V1_1, Some("process.enabled"), [], inline ProcessSignalParams -> boxed ProcessState;
-    /// `process.terminate`.
-    ProcessTerminate = "process.terminate", HarnessToExecutor, V1_1, Some("process.enabled"), [], inline ProcessSignalParams -> boxed ProcessState;
-    /// `process.list`.
-    ProcessList = "process.list", HarnessToExecutor, V1_1, Some("process.enabled"), [], inline ProcessListParams -> boxed ProcessListResult;
-    /// `process.status`.
-    ProcessStatus = "process.status", ExecutorToHarness, V1_1, Some("process.enabled"), [], boxed ProcessStatusParams;
-    /// `terminal.open`.
-    TerminalOpen = "terminal.open", HarnessToExecutor, V1_1, Some("terminal.enabled"), ["terminal_id"], boxed TerminalOpenParams -> boxed TerminalOpenResult;
-    /// `terminal.attach`.
-    TerminalAttach = "terminal.attach", HarnessToExecutor, V1_1, Some("terminal.enabled"), [], boxed TerminalAttachParams -> inline TerminalAttachResult;
-    /// `terminal.close`.
-    TerminalClose = "terminal.close", HarnessToExecutor, V1_1, Some("terminal.enabled"), ["terminal_id"], inline TerminalCloseParams -> inline TerminalCloseResult;
-    /// `skill.install`.
-    SkillInstall = "skill.install", HarnessToExecutor, V1_1, Some("skills.install"), ["skill_id", "revision_id", "digest"], boxed SkillInstallParams -> inline SkillInstallResult;
-    /// `workspace.backup`.
-    WorkspaceBackup = "workspace.backup", HarnessToExecutor, V1_1, Some("workspace.backup"), ["backup_id"], inline WorkspaceBackupParams -> boxed WorkspaceBackupResult;
-    /// `fs.mount`.
-    FsMount = "fs.mount", HarnessToExecutor, V1_1, Some("fs.fuse"), ["session_id", "view"], boxed FsMountParams -> inline FsMountResult;
-    /// `fs.unmount`.
-    FsUnmount = "fs.unmount", HarnessToExecutor, V1_1, Some("fs.fuse"), ["session_id"], inline FsUnmountParams -> inline FsUnmountResult;
-    /// `turn.start`.
-    TurnStart = "turn.start", HarnessToExecutor, V1_1, Some("agent"), ["turn_id"], boxed TurnStartParams -> boxed TurnStartResult;
-    /// `turn.input`.
-    TurnInput = "turn.input", HarnessToExecutor, V1_1, Some("agent"), ["input_id"], boxed TurnInputParams -> inline Ack;
-    /// `turn.cancel`.
-    TurnCancel = "turn.cancel", HarnessToExecutor, V1_1, Some("agent"), [], inline TurnCancelParams -> inline TurnCancelResult;
-    /// `session.close`.
-    SessionClose = "session.close", HarnessToExecutor, V1_1, Some("agent"), [], inline SessionCloseParams -> inline SessionCloseResult;
-    /// `session.event_delta`.
-    SessionEventDelta = "session.event_delta", ExecutorToHarness, V1_1, Some("agent"), [], inline SessionEventDeltaParams;
-    /// `interaction.request`.
-    InteractionRequest = "interaction.request", ExecutorToHarness, V1_1, Some("agent"), ["interaction_id"], boxed InteractionRequestParams -> inline InteractionRequestResult;
-    /// `interaction.response`.
-    InteractionResponse = "interaction.response", HarnessToExecutor, V1_1, Some("agent"), ["interaction_id"], boxed InteractionResponseParams -> inline InteractionResponseResult;
-    /// `agent.custom_tool_result`.
-    AgentCustomToolResult = "agent.custom_tool_result", HarnessToExecutor, V1_1, Some("agent"), ["tool_use_id"], boxed AgentCustomToolResultParams -> inline CustomToolResultResult;
-    /// `interaction.cancel`.
-    InteractionCancel = "interaction.cancel", ExecutorToHarness, V1_1, Some("agent"), ["interaction_id"], inline InteractionCancelParams -> inline Ack;
-    /// `model_token.refresh`.
-    ModelTokenRefresh = "model_token.refresh", ExecutorToHarness, V1_1, Some("agent"), [], inline ModelTokenRefreshParams -> inline ModelTokenRefreshResult;
-    /// `tools_token.refresh`.
-    ToolsTokenRefresh = "tools_token.refresh", ExecutorToHarness, V1_1, Some("agent"), [], inline ToolsTokenRefreshParams -> inline ToolsTokenRefreshResult;
+    /// Registers the executor. The first request on every connection; nothing else is served before it.
+    ExecutorRegister = ExecutorToHarness V1 "executor.register"
+        => boxed ExecutorRegisterParams -> boxed ExecutorRegisterResult;
+    /// Says that the executor lives and which sessions it holds.
+    ExecutorHeartbeat = ExecutorToHarness V1 "executor.heartbeat"
+        => inline ExecutorHeartbeatParams -> inline ExecutorHeartbeatResult;
+    /// Lets a fresh token carry the connection on.
+    ExecutorTokenRefresh = ExecutorToHarness V1_1 "executor.token.refresh"
+        => inline ExecutorTokenRefreshParams -> inline ExecutorTokenRefreshResult;
+    /// Replaces what the executor can do.
+    ExecutorCapabilitiesUpdate = ExecutorToHarness V1 "executor.capabilities.update"
+        => boxed ExecutorCapabilitiesUpdateParams;
+    /// Asks the executor to take no more sessions and to end once it is empty.
+    ExecutorDrain = HarnessToExecutor V1 "executor.drain"
+        => inline ExecutorDrainParams -> inline ExecutorDrainResult;
+    /// Says that the connection is about to be closed, and why.
+    ExecutorClose = Bidirectional V1 "executor.close"
+        => inline ExecutorCloseParams;
+    /// Gives a session to the executor.
+    SessionAssign = HarnessToExecutor V1 "session.assign"
+        => boxed SessionAssignParams -> inline SessionAssignResult;
+    /// Says that a session's workspace is there and its tools may be called.
+    SessionReady = ExecutorToHarness V1 "session.ready"
+        => inline SessionReadyParams -> inline Ack;
+    /// Reports one durable event.
+    SessionEvent = ExecutorToHarness V1 "session.event" once per ["jsonrpc_id"]
+        => boxed SessionEventParams -> inline SessionEventResult;
+    /// Says what a session does.
+    SessionStatus = ExecutorToHarness V1 "session.status"
+        => inline SessionStatusParams;
+    /// Ends a session and everything that runs in it.
+    SessionStop = HarnessToExecutor V1 "session.stop"
+        => inline SessionStopParams -> inline SessionStopResult;
+    /// Says that a session is over.
+    SessionEnded = ExecutorToHarness V1 "session.ended"
+        => inline SessionEndedParams -> inline Ack;
+    /// Calls a tool. Answered at once; the outcome comes as `tool.result`.
+    ToolCall = HarnessToExecutor V1 "tool.call"
+        => inline ToolCallParams -> inline Ack;
+    /// Reports the outcome of a tool call, again and again until it is acknowledged.
+    ToolResult = ExecutorToHarness V1 "tool.result" once per ["tool_call_id"]
+        => inline ToolResultParams -> inline Ack;
+    /// Cancels a tool call.
+    ToolCancel = HarnessToExecutor V1 "tool.cancel"
+        => inline ToolCancelParams -> inline ToolCancelResult;
+    /// Says what a running tool call does.
+    ToolProgress = ExecutorToHarness V1 "tool.progress"
+        => inline ToolProgressParams;
+    /// Starts a process.
+    ProcessStart = HarnessToExecutor V1_1 "process.start" if "process.enabled" once per ["session_id", "process_id"]
+        => boxed ProcessStartParams -> boxed ProcessState;
+    /// Reads output of a process from a cursor on, and can wait for it.
+    ProcessRead = HarnessToExecutor V1_1 "process.read" if "process.enabled"
+        => inline ProcessReadParams -> boxed ProcessReadResult;
+    /// Writes to a process's standard input, or ends it.
+    ProcessWrite = HarnessToExecutor V1_1 "process.write" if "process.enabled"
+        => inline ProcessWriteParams -> inline ProcessWriteResult;
+    /// Interrupts a process, as Ctrl-C does.
+    ProcessInterrupt = HarnessToExecutor V1_1 "process.interrupt" if "process.enabled"
+        => inline ProcessSignalParams -> boxed ProcessState;
+    /// Ends a process: first asked, then killed.
+    ProcessTerminate = HarnessToExecutor V1_1 "process.terminate" if "process.enabled"
+        => inline ProcessSignalParams -> boxed ProcessState;
+    /// Lists a session's processes.
+    ProcessList = HarnessToExecutor V1_1 "process.list" if "process.enabled"
+        => inline ProcessListParams -> boxed ProcessListResult;
+    /// Says that a process changed its state.
+    ProcessStatus = ExecutorToHarness V1_1 "process.status" if "process.enabled"
+        => boxed ProcessStatusParams;
+    /// Opens a terminal.
+    TerminalOpen = HarnessToExecutor V1_1 "terminal.open" if "terminal.enabled" once per ["terminal_id"]
+        => boxed TerminalOpenParams -> boxed TerminalOpenResult;
+    /// Joins a terminal to the socket of its host.
+    TerminalAttach = HarnessToExecutor V1_1 "terminal.attach" if "terminal.enabled"
+        => boxed TerminalAttachParams -> inline TerminalAttachResult;
+    /// Closes a terminal.
+    TerminalClose = HarnessToExecutor V1_1 "terminal.close" if "terminal.enabled" once per ["terminal_id"]
+        => inline TerminalCloseParams -> inline TerminalCloseResult;
+    /// Installs a skill on the machine.
+    SkillInstall = HarnessToExecutor V1_1 "skill.install" if "skills.install" once per ["skill_id", "revision_id", "digest"]
+        => boxed SkillInstallParams -> inline SkillInstallResult;
+    /// Saves files of the machine.
+    WorkspaceBackup = HarnessToExecutor V1_1 "workspace.backup" if "workspace.backup" once per ["backup_id"]
+        => inline WorkspaceBackupParams -> boxed WorkspaceBackupResult;
+    /// Mounts views of a session's files.
+    FsMount = HarnessToExecutor V1_1 "fs.mount" if "fs.fuse" once per ["session_id", "view"]
+        => boxed FsMountParams -> inline FsMountResult;
+    /// Unmounts them.
+    FsUnmount = HarnessToExecutor V1_1 "fs.unmount" if "fs.fuse" once per ["session_id"]
+        => inline FsUnmountParams -> inline FsUnmountResult;
+    /// Starts a turn of an agent.
+    TurnStart = HarnessToExecutor V1_1 "turn.start" if "agent" once per ["turn_id"]
+        => boxed TurnStartParams -> boxed TurnStartResult;
+    /// Gives a running turn more of what the user says.
+    TurnInput = HarnessToExecutor V1_1 "turn.input" if "agent" once per ["input_id"]
+        => boxed TurnInputParams -> inline Ack;
+    /// Cancels a turn.
+    TurnCancel = HarnessToExecutor V1_1 "turn.cancel" if "agent"
+        => inline TurnCancelParams -> inline TurnCancelResult;
+    /// Closes an agent session: no event of it follows.
+    SessionClose = HarnessToExecutor V1_1 "session.close" if "agent"
+        => inline SessionCloseParams -> inline SessionCloseResult;
+    /// Shows a bit of text before its event comes.
+    SessionEventDelta = ExecutorToHarness V1_1 "session.event_delta" if "agent"
+        => inline SessionEventDeltaParams;
+    /// Asks the user for a permission or an answer.
+    InteractionRequest = ExecutorToHarness V1_1 "interaction.request" if "agent" once per ["interaction_id"]
+        => boxed InteractionRequestParams -> inline InteractionRequestResult;
+    /// Brings the user's decision.
+    InteractionResponse = HarnessToExecutor V1_1 "interaction.response" if "agent" once per ["interaction_id"]
+        => boxed InteractionResponseParams -> inline InteractionResponseResult;
+    /// Brings the result of a tool that the user's application ran.
+    AgentCustomToolResult = HarnessToExecutor V1_1 "agent.custom_tool_result" if "agent" once per ["tool_use_id"]
+        => boxed AgentCustomToolResultParams -> inline CustomToolResultResult;
+    /// Withdraws what was asked.
+    InteractionCancel = ExecutorToHarness V1_1 "interaction.cancel" if "agent" once per ["interaction_id"]
+        => inline InteractionCancelParams -> inline Ack;
+    /// Asks for a fresh credential for the turn's model.
+    ModelTokenRefresh = ExecutorToHarness V1_1 "model_token.refresh" if "agent"
+        => inline ModelTokenRefreshParams -> inline ModelTokenRefreshResult;
+    /// Asks for a fresh credential for the turn's tools.
+    ToolsTokenRefresh = ExecutorToHarness V1_1 "tools_token.refresh" if "agent"
+        => inline ToolsTokenRefreshParams -> inline ToolsTokenRefreshResult;
 }

@@ -1,507 +1,509 @@
-//! Enumerations.
+//! The contract's enumerations. All are open: a value that is not known is kept as
+//! `Other` and written back unchanged.
 
 use super::open_enum::open_enum;
 
 open_enum! {
-    /// ProtocolVersion.
+    /// A version of the protocol: both the WebSocket subprotocol and `protocol` of `executor.register`. A v1
+    /// executor is never sent a v1.1 method.
     pub enum ProtocolVersion {
-        /// `bma.executor.v1`.
+        /// The first version.
         V1 = "bma.executor.v1",
-        /// `bma.executor.v1.1`.
+        /// The present version.
         V1_1 = "bma.executor.v1.1",
     }
 }
 
 open_enum! {
-    /// ConnectionState.
+    /// The state of an executor's control channel.
     pub enum ConnectionState {
-        /// `disconnected`.
+        /// No connection.
         Disconnected = "disconnected",
-        /// `connecting`.
+        /// Dialling, or upgrading the connection.
         Connecting = "connecting",
-        /// `registered`.
+        /// `executor.register` was accepted.
         Registered = "registered",
-        /// `ready`.
+        /// Registered and heartbeating: requests flow.
         Ready = "ready",
-        /// `draining`.
+        /// No more sessions are taken.
         Draining = "draining",
-        /// `closed`.
+        /// Ended for good.
         Closed = "closed",
     }
 }
 
 open_enum! {
-    /// AgentErrorCode.
+    /// Why a turn failed: the type of `session.error`.
     pub enum AgentErrorCode {
-        /// `output_limit_reached`.
+        /// The model's reply was cut at its output limit.
         OutputLimitReached = "output_limit_reached",
-        /// `context_too_large`.
+        /// The conversation no longer fits into the model's context.
         ContextTooLarge = "context_too_large",
-        /// `model_stream_idle`.
+        /// The model's stream was silent for too long.
         ModelStreamIdle = "model_stream_idle",
-        /// `agent_error`.
+        /// Any other failure of the agent.
         AgentError = "agent_error",
-        /// `agent_unavailable`.
+        /// The agent is gone, or did not answer a cancel in time.
         AgentUnavailable = "agent_unavailable",
-        /// `agent_auth_required`.
+        /// The agent lacks credentials.
         AgentAuthRequired = "agent_auth_required",
-        /// `agent_protocol_error`.
+        /// The agent did not understand the request.
         AgentProtocolError = "agent_protocol_error",
     }
 }
 
 open_enum! {
-    /// AgentEventType.
+    /// The type of a durable event. A tool executor reports `agent.tool_result` only.
     pub enum AgentEventType {
-        /// `agent.message`.
+        /// [`AgentMessageEvent`](super::AgentMessageEvent).
         AgentMessage = "agent.message",
-        /// `agent.thinking`.
+        /// [`AgentThinkingEvent`](super::AgentThinkingEvent).
         AgentThinking = "agent.thinking",
-        /// `agent.tool_use`.
+        /// [`AgentToolUseEvent`](super::AgentToolUseEvent).
         AgentToolUse = "agent.tool_use",
-        /// `agent.tool_result`.
+        /// [`AgentToolResultEvent`](super::AgentToolResultEvent).
         AgentToolResult = "agent.tool_result",
-        /// `agent.custom_tool_use`.
+        /// [`AgentCustomToolUseEvent`](super::AgentCustomToolUseEvent).
         AgentCustomToolUse = "agent.custom_tool_use",
-        /// `agent.mcp_tool_use`.
+        /// [`AgentMCPToolUseEvent`](super::AgentMCPToolUseEvent).
         AgentMcpToolUse = "agent.mcp_tool_use",
-        /// `agent.mcp_tool_result`.
+        /// [`AgentMCPToolResultEvent`](super::AgentMCPToolResultEvent).
         AgentMcpToolResult = "agent.mcp_tool_result",
-        /// `session.status_running`.
+        /// [`SessionStatusRunningEvent`](super::SessionStatusRunningEvent).
         SessionStatusRunning = "session.status_running",
-        /// `session.status_idle`.
+        /// [`SessionStatusIdleEvent`](super::SessionStatusIdleEvent).
         SessionStatusIdle = "session.status_idle",
-        /// `session.error`.
+        /// [`SessionErrorEvent`](super::SessionErrorEvent).
         SessionError = "session.error",
     }
 }
 
 open_enum! {
-    /// AgentInputBlockType.
+    /// What a piece of user input is.
     pub enum AgentInputBlockType {
-        /// `text`.
+        /// Text.
         Text = "text",
-        /// `file`.
+        /// A session file, by id.
         File = "file",
     }
 }
 
 open_enum! {
-    /// ChannelScope.
+    /// A channel that a token opens.
     pub enum ChannelScope {
-        /// `control`.
+        /// The control channel.
         Control = "control",
-        /// `mcp`.
+        /// MCP channels.
         Mcp = "mcp",
     }
 }
 
 open_enum! {
-    /// ComputerAction.
+    /// What `computer_action` does.
     pub enum ComputerAction {
-        /// `click`.
+        /// Clicks.
         Click = "click",
-        /// `type`.
+        /// Types text.
         Type = "type",
-        /// `key`.
+        /// Presses a key.
         Key = "key",
-        /// `scroll`.
+        /// Scrolls.
         Scroll = "scroll",
-        /// `drag`.
+        /// Drags.
         Drag = "drag",
     }
 }
 
 open_enum! {
-    /// ContentBlockType.
+    /// What a content block is.
     pub enum ContentBlockType {
-        /// `text`.
+        /// Text.
         Text = "text",
-        /// `image`.
+        /// An image, base64.
         Image = "image",
-        /// `resource`.
+        /// Something behind a URL.
         Resource = "resource",
-        /// `artifact`.
+        /// An uploaded artifact.
         Artifact = "artifact",
     }
 }
 
 open_enum! {
-    /// EventDeltaType.
+    /// The type of the event that a preview belongs to.
     pub enum EventDeltaType {
-        /// `agent.message`.
+        /// The agent's text.
         AgentMessage = "agent.message",
-        /// `agent.thinking`.
+        /// The agent's thoughts.
         AgentThinking = "agent.thinking",
     }
 }
 
 open_enum! {
-    /// FileTransferDirection.
+    /// Which way a file moves, seen from the machine.
     pub enum FileTransferDirection {
-        /// `upload`.
+        /// From the machine.
         Upload = "upload",
-        /// `download`.
+        /// To the machine.
         Download = "download",
     }
 }
 
 open_enum! {
-    /// InteractionCancelReason.
+    /// Why an executor no longer asks.
     pub enum InteractionCancelReason {
-        /// `resolved_locally`.
+        /// It was answered on the machine.
         ResolvedLocally = "resolved_locally",
-        /// `turn_canceled`.
+        /// The turn was cancelled.
         TurnCanceled = "turn_canceled",
-        /// `expired`.
+        /// Nobody answered in time.
         Expired = "expired",
-        /// `tool_canceled`.
+        /// The tool call was cancelled.
         ToolCanceled = "tool_canceled",
     }
 }
 
 open_enum! {
-    /// InteractionKind.
+    /// What is asked of the user.
     pub enum InteractionKind {
-        /// `permission`.
+        /// A permission.
         Permission = "permission",
-        /// `question`.
+        /// An answer.
         Question = "question",
     }
 }
 
 open_enum! {
-    /// InteractionOutcome.
+    /// How an interaction ended.
     pub enum InteractionOutcome {
-        /// `allow`.
+        /// A permission was given.
         Allow = "allow",
-        /// `deny`.
+        /// A permission was refused.
         Deny = "deny",
-        /// `answered`.
+        /// A question was answered.
         Answered = "answered",
-        /// `expired`.
+        /// Nobody answered in time.
         Expired = "expired",
-        /// `canceled`.
+        /// It was called off.
         Canceled = "canceled",
     }
 }
 
 open_enum! {
-    /// InteractionScope.
+    /// How far a permission reaches.
     pub enum InteractionScope {
-        /// `once`.
+        /// This tool use.
         Once = "once",
-        /// `session`.
+        /// The rest of the session.
         Session = "session",
     }
 }
 
 open_enum! {
-    /// McpConnectionOrigin.
+    /// Who connects to an MCP server.
     pub enum McpConnectionOrigin {
-        /// `service`.
+        /// The harness.
         Service = "service",
-        /// `environment`.
+        /// The executor.
         Environment = "environment",
     }
 }
 
 open_enum! {
-    /// McpTransportType.
+    /// How an MCP server is reached.
     pub enum McpTransportType {
-        /// `stdio`.
+        /// A program, over its standard streams.
         Stdio = "stdio",
-        /// `http`.
+        /// Streamable HTTP.
         Http = "http",
     }
 }
 
 open_enum! {
-    /// PackageManager.
+    /// A package manager that `process.start` may use.
     pub enum PackageManager {
-        /// `apt`.
+        /// Debian packages, with the executor's own rights.
         Apt = "apt",
-        /// `pip`.
+        /// Python packages, for the user who runs the processes.
         Pip = "pip",
-        /// `npm`.
+        /// Node packages, for the user who runs the processes.
         Npm = "npm",
     }
 }
 
 open_enum! {
-    /// PermissionMode.
+    /// How a tool call was permitted. The harness has already done so.
     pub enum PermissionMode {
-        /// `always_allow`.
+        /// By rule.
         AlwaysAllow = "always_allow",
-        /// `always_ask`.
+        /// By somebody who was asked.
         AlwaysAsk = "always_ask",
     }
 }
 
 open_enum! {
-    /// ProcessStateName.
+    /// The state of a process.
     pub enum ProcessStateName {
-        /// `running`.
+        /// It runs.
         Running = "running",
-        /// `exited`.
+        /// It ended by itself.
         Exited = "exited",
-        /// `failed`.
+        /// It was ended for a reason that its state names, a time-out for example.
         Failed = "failed",
-        /// `killed`.
+        /// A signal ended it.
         Killed = "killed",
     }
 }
 
 open_enum! {
-    /// ProcessStream.
+    /// An output of a process.
     pub enum ProcessStream {
-        /// `stdout`.
+        /// Standard output; of a pseudo-terminal, everything.
         Stdout = "stdout",
-        /// `stderr`.
+        /// Standard error.
         Stderr = "stderr",
     }
 }
 
 open_enum! {
-    /// SessionStatus.
+    /// What a session does.
     pub enum SessionStatus {
-        /// `starting`.
+        /// It is being set up.
         Starting = "starting",
-        /// `running`.
+        /// Something runs in it.
         Running = "running",
-        /// `idle`.
+        /// Nothing runs in it.
         Idle = "idle",
-        /// `stopping`.
+        /// It is being ended.
         Stopping = "stopping",
-        /// `stopped`.
+        /// It is over.
         Stopped = "stopped",
-        /// `error`.
+        /// It does not work; the detail says why.
         Error = "error",
     }
 }
 
 open_enum! {
-    /// StdinMode.
+    /// What becomes of a process's standard input.
     pub enum StdinMode {
-        /// `open`.
+        /// It stays open for `process.write`.
         Open = "open",
-        /// `closed`.
+        /// It is at its end from the start.
         Closed = "closed",
     }
 }
 
 open_enum! {
-    /// StopReasonType.
+    /// Why a turn stopped.
     pub enum StopReasonType {
-        /// `end_turn`.
+        /// It was done, or cancelled.
         EndTurn = "end_turn",
-        /// `retries_exhausted`.
+        /// It failed.
         RetriesExhausted = "retries_exhausted",
     }
 }
 
 open_enum! {
-    /// ToolName.
+    /// A built-in tool. Names that the contract does not know are kept.
     pub enum ToolName {
-        /// `bash`.
+        /// Runs a command line.
         Bash = "bash",
-        /// `read`.
+        /// Reads lines of a file.
         Read = "read",
-        /// `write`.
+        /// Creates or replaces a file.
         Write = "write",
-        /// `edit`.
+        /// Replaces one text in a file.
         Edit = "edit",
-        /// `glob`.
+        /// Finds paths.
         Glob = "glob",
-        /// `grep`.
+        /// Finds lines.
         Grep = "grep",
-        /// `list_files`.
+        /// Lists a directory.
         ListFiles = "list_files",
-        /// `computer_observe`.
+        /// Looks at a display.
         ComputerObserve = "computer_observe",
-        /// `computer_action`.
+        /// Acts on a display.
         ComputerAction = "computer_action",
     }
 }
 
 open_enum! {
-    /// ToolOutcome.
+    /// How a tool call ended.
     pub enum ToolOutcome {
-        /// `succeeded`.
+        /// The tool gave a result, which may be an error for the model.
         Succeeded = "succeeded",
-        /// `failed`.
+        /// The tool gave no result.
         Failed = "failed",
-        /// `canceled`.
+        /// It was cancelled.
         Canceled = "canceled",
     }
 }
 
 open_enum! {
-    /// TurnOutcome.
+    /// How a turn ended.
     pub enum TurnOutcome {
-        /// `completed`.
+        /// The agent finished.
         Completed = "completed",
-        /// `canceled`.
+        /// It was cancelled.
         Canceled = "canceled",
-        /// `failed`.
+        /// A `session.error` says why.
         Failed = "failed",
     }
 }
 
 open_enum! {
-    /// IoMode.
+    /// How a process is connected.
     pub enum IoMode {
-        /// `pty`.
+        /// To a pseudo-terminal of 24 rows and 80 columns.
         Pty = "pty",
     }
 }
 
 open_enum! {
-    /// StderrMode.
+    /// What becomes of a process's standard error.
     pub enum StderrMode {
-        /// `merge`.
+        /// It goes where standard output goes.
         Merge = "merge",
     }
 }
 
 open_enum! {
-    /// ErrorReason.
+    /// The cause of an error (`data.reason`), for programs. An open set: other values are passed on unchanged.
     pub enum ErrorReason {
-        /// `workspace_unavailable`.
+        /// The session's workspace is not there.
         WorkspaceUnavailable = "workspace_unavailable",
-        /// `workspace_boundary`.
+        /// The request leaves what local policy allows.
         WorkspaceBoundary = "workspace_boundary",
-        /// `workspace_read_only`.
+        /// The request writes where only reading is allowed.
         WorkspaceReadOnly = "workspace_read_only",
-        /// `session_rejected`.
+        /// The machine does not serve this session.
         SessionRejected = "session_rejected",
-        /// `local_confirmation_denied`.
+        /// The machine's user refused.
         LocalConfirmationDenied = "local_confirmation_denied",
-        /// `local_confirmation_expired`.
+        /// The machine's user did not answer in time.
         LocalConfirmationExpired = "local_confirmation_expired",
-        /// `spawn_failed`.
+        /// The process could not be started.
         SpawnFailed = "spawn_failed",
-        /// `process_id_spec_mismatch`.
+        /// A known process id came again with other members.
         ProcessIdSpecMismatch = "process_id_spec_mismatch",
-        /// `capability_missing`.
+        /// The registration lacks a capability that this kind of executor must have.
         CapabilityMissing = "capability_missing",
-        /// `turn_inactive`.
+        /// The turn does not run.
         TurnInactive = "turn_inactive",
-        /// `forbidden`.
+        /// This executor gets no such token.
         Forbidden = "forbidden",
-        /// `model_token_unavailable`.
+        /// There is no model token to be had.
         ModelTokenUnavailable = "model_token_unavailable",
-        /// `tools_token_unavailable`.
+        /// There is no tools token to be had.
         ToolsTokenUnavailable = "tools_token_unavailable",
     }
 }
 
 open_enum! {
-    /// ToolErrorCode.
+    /// The cause of a refused tool call on the platform's tools endpoint, for programs.
     pub enum ToolErrorCode {
-        /// `environment_unavailable`.
+        /// The machine is not connected.
         EnvironmentUnavailable = "environment_unavailable",
-        /// `permission_denied`.
+        /// Policy refuses the call.
         PermissionDenied = "permission_denied",
-        /// `approval_required`.
+        /// Somebody must approve it first.
         ApprovalRequired = "approval_required",
-        /// `approval_invalid`.
+        /// The approval shown is not one for this call.
         ApprovalInvalid = "approval_invalid",
-        /// `in_progress`.
+        /// The same call is running.
         InProgress = "in_progress",
-        /// `idempotency_key_reused`.
+        /// The call's id came before with another content.
         IdempotencyKeyReused = "idempotency_key_reused",
-        /// `stale_turn`.
+        /// The turn is over, or was started anew.
         StaleTurn = "stale_turn",
-        /// `tools_unavailable`.
+        /// The tools cannot be reached.
         ToolsUnavailable = "tools_unavailable",
-        /// `outcome_unknown`.
+        /// The call may have run; nobody knows.
         OutcomeUnknown = "outcome_unknown",
     }
 }
 
 open_enum! {
-    /// RouteOutcome.
+    /// What became of a routed tool call.
     pub enum RouteOutcome {
-        /// `not_forwarded`.
+        /// It certainly did not run and may be asked again.
         NotForwarded = "not_forwarded",
-        /// `executed`.
+        /// It ran.
         Executed = "executed",
-        /// `unknown`.
+        /// It may have run: do not blindly run it again.
         Unknown = "unknown",
     }
 }
 
 open_enum! {
-    /// PlatformCredential.
+    /// A credential that a turn's metadata can bring.
     pub enum PlatformCredential {
-        /// `harness_model`.
+        /// Endpoint and token of the model.
         HarnessModel = "harness_model",
-        /// `brain_tools`.
+        /// Endpoint and token of the session's tools.
         BrainTools = "brain_tools",
     }
 }
 
 open_enum! {
-    /// EvaluatedPermissionType.
+    /// What an executor decided about a tool use.
     pub enum EvaluatedPermissionType {
-        /// `allow`.
+        /// It runs.
         Allow = "allow",
-        /// `ask`.
+        /// The user is asked.
         Ask = "ask",
-        /// `deny`.
+        /// It does not run.
         Deny = "deny",
     }
 }
 
 open_enum! {
-    /// Streaming.
+    /// How a hosted agent's text arrives.
     pub enum Streaming {
-        /// `token`.
+        /// Bit by bit.
         Token = "token",
-        /// `committed`.
+        /// Message by message.
         Committed = "committed",
     }
 }
 
 open_enum! {
-    /// PermissionRelay.
+    /// Which tool calls of a hosted agent reach `interaction.request`.
     pub enum PermissionRelay {
-        /// `full`.
+        /// Every one that its policy asks about.
         Full = "full",
-        /// `escalation_only`.
+        /// Those that leave its own sandbox.
         EscalationOnly = "escalation_only",
-        /// `none`.
+        /// None: platform approval covers no tool call of it.
         None = "none",
     }
 }
 
 open_enum! {
-    /// Usage.
+    /// What a hosted agent reports of its consumption.
     pub enum Usage {
-        /// `tokens`.
+        /// Tokens.
         Tokens = "tokens",
-        /// `context_only`.
+        /// How full its context is.
         ContextOnly = "context_only",
     }
 }
 
 open_enum! {
-    /// TerminalKind.
+    /// Who a terminal is for.
     pub enum TerminalKind {
-        /// `human`.
+        /// A person.
         Human = "human",
-        /// `agent`.
+        /// An agent.
         Agent = "agent",
     }
 }
 
 open_enum! {
-    /// FsView.
+    /// A view of session files.
     pub enum FsView {
-        /// `uploads`.
+        /// What the user put in, read-only.
         Uploads = "uploads",
-        /// `skills`.
+        /// The session's skills, read-only.
         Skills = "skills",
     }
 }

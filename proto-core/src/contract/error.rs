@@ -82,7 +82,8 @@ impl ErrorCode {
         matches!(self, Self::ExecutorBusy | Self::Timeout)
     }
 
-    /// An error of this code with a message that says what happened.
+    /// An error of this code with a message that says what happened. The message
+    /// reaches the peer and logs: no credential, no content.
     pub fn error(self, message: impl Into<String>) -> JSONRPCError {
         JSONRPCError { code: self.number(), message: message.into(), data: None }
     }
@@ -129,6 +130,12 @@ impl JSONRPCError {
         self
     }
 
+    /// Says what sequence `session.event` shall go on from (`data.expected_sequence`).
+    pub fn with_expected_sequence(mut self, sequence: i64) -> Self {
+        self.data_mut().expected_sequence = Some(sequence);
+        self
+    }
+
     fn data_mut(&mut self) -> &mut JSONRPCErrorData {
         self.data.get_or_insert_default()
     }
@@ -145,48 +152,47 @@ impl fmt::Display for JSONRPCError {
 
 impl std::error::Error for JSONRPCError {}
 
-/// A WebSocket close code of the contract (`close_codes`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u16)]
-pub enum CloseCode {
-    /// The token's time is over: reconnect with a fresh one.
-    TokenExpired = 4001,
-    /// The registration was refused.
-    RegistrationRefused = 4002,
+/// Declares the contract's close codes.
+macro_rules! close_codes {
+    ($( $(#[$meta:meta])* $variant:ident = $code:literal, $meaning:literal; )+) => {
+        /// A WebSocket close code of the contract (`close_codes`).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u16)]
+        pub enum CloseCode { $( $(#[$meta])* $variant = $code, )+ }
+
+        impl CloseCode {
+            /// Every code.
+            pub const ALL: &'static [CloseCode] = &[$(CloseCode::$variant),+];
+
+            /// The code with this number.
+            pub const fn from_number(number: u16) -> Option<Self> {
+                match number { $( $code => Some(Self::$variant), )+ _ => None }
+            }
+
+            /// The contract's meaning, which is also the reason that is sent with it.
+            pub const fn meaning(self) -> &'static str {
+                match self { $( Self::$variant => $meaning, )+ }
+            }
+        }
+    };
+}
+
+close_codes! {
+    /// The token's time is over: connect again with a fresh one.
+    TokenExpired = 4001, "token expired";
+    /// The registration was refused. Terminal after five in a row.
+    RegistrationRefused = 4002, "registration refused";
     /// The two sides share no protocol version. Terminal.
-    UnsupportedProtocol = 4003,
+    UnsupportedProtocol = 4003, "unsupported protocol";
     /// A newer connection of the same executor took over. Terminal.
-    Replaced = 4004,
+    Replaced = 4004, "replaced";
     /// The executor was drained and ended in order. Terminal.
-    Drained = 4005,
+    Drained = 4005, "drained";
 }
 
 impl CloseCode {
-    /// The code with this number.
-    pub const fn from_number(number: u16) -> Option<Self> {
-        match number {
-            4001 => Some(Self::TokenExpired),
-            4002 => Some(Self::RegistrationRefused),
-            4003 => Some(Self::UnsupportedProtocol),
-            4004 => Some(Self::Replaced),
-            4005 => Some(Self::Drained),
-            _ => None,
-        }
-    }
-
     /// The number on the wire.
     pub const fn number(self) -> u16 {
         self as u16
-    }
-
-    /// The contract's meaning.
-    pub const fn meaning(self) -> &'static str {
-        match self {
-            Self::TokenExpired => "token expired",
-            Self::RegistrationRefused => "registration refused",
-            Self::UnsupportedProtocol => "unsupported protocol",
-            Self::Replaced => "replaced",
-            Self::Drained => "drained",
-        }
     }
 }

@@ -4,8 +4,9 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
-/// Declares identifier types. `required` ones refuse the empty string when
-/// they are read: an empty required member is as wrong as a missing one.
+/// Declares identifier types. `required` ones refuse the empty string when they
+/// are read: an empty identifier is as wrong as a missing one. (Where a member is
+/// optional, an empty one is read as absent instead; see `rules`.)
 macro_rules! identifiers {
     ($( $(#[$meta:meta])* $rule:ident $name:ident, $member:literal; )+) => {$(
         $(#[$meta])*
@@ -85,7 +86,7 @@ macro_rules! identifiers {
     )+};
     (@check required $text:ident, $member:literal) => {
         if $text.is_empty() {
-            return Err(E::custom(concat!("`", $member, "` must not be empty")));
+            return Err(E::custom(concat!("must not be empty (", $member, ")")));
         }
     };
     (@check optional $text:ident, $member:literal) => {};

@@ -2,11 +2,14 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 /// One JSON value, kept as text: nothing is lost, reordered or rounded.
+///
+/// Whose shape is not known can hold anything, a credential too: `Debug` shows
+/// what kind of value it is and how long.
 #[derive(Clone)]
 pub struct Json(Box<RawValue>);
 
@@ -57,7 +60,15 @@ impl PartialEq for Json {
 
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.get())
+        let kind = match self.get().as_bytes().first() {
+            Some(b'{') => "object",
+            Some(b'[') => "array",
+            Some(b'"') => "string",
+            Some(b't' | b'f') => "boolean",
+            Some(b'n') | None => return f.write_str("Json(null)"),
+            Some(_) => "number",
+        };
+        write!(f, "Json({kind}, {} bytes)", self.get().len())
     }
 }
 
@@ -73,7 +84,7 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-/// A [`Json`] value that is an object.
+/// A [`Json`] value that is an object. `null` is read as an empty one.
 #[derive(Clone, PartialEq)]
 pub struct JsonObject(Json);
 
@@ -99,21 +110,21 @@ impl JsonObject {
         self.0.get()
     }
 
-    fn checked<E: serde::de::Error>(json: Json) -> Result<Self, E> {
-        if json.get().starts_with('{') { Ok(Self(json)) } else { Err(E::custom("expected a JSON object")) }
+    fn checked<E: Error>(json: Json) -> Result<Self, E> {
+        if json.get().starts_with('{') { Ok(Self(json)) } else { Err(E::custom("must be a JSON object")) }
     }
 }
 
 impl Default for JsonObject {
     /// `{}`.
     fn default() -> Self {
-        Self(Json::new(&serde_json::Map::new()).unwrap_or_default())
+        Self(Json(RawValue::from_string("{}".to_owned()).expect("`{}` is JSON")))
     }
 }
 
 impl fmt::Debug for JsonObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.get())
+        self.0.fmt(f)
     }
 }
 
@@ -125,15 +136,9 @@ impl Serialize for JsonObject {
 
 impl<'de> Deserialize<'de> for JsonObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::checked(Json::deserialize(deserializer)?).map_err(|error: D::Error| D::Error::custom(error))
+        match Json::deserialize(deserializer)? {
+            json if json.get() == "null" => Ok(Self::default()),
+            json => Self::checked(json),
+        }
     }
-}
-
-/// Reads a list or map in which `null` says the same as empty.
-pub(super) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
