@@ -1,1 +1,4 @@
-//! Cross-crate tests.
+//! What the tests of several crates share.
+#![allow(clippy::unwrap_used)] // a test panics on purpose
+
+pub mod adapter_suite;
