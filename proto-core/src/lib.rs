@@ -1,9 +1,11 @@
 //! The BMA Executor Protocol (`bma.executor.v1.1`) as pure state machines.
 #![allow(missing_docs)] // being written
 
+mod calls;
 pub mod contract;
 pub mod executor;
 pub mod harness;
+mod rng;
 pub mod rpc;
 pub mod time;
 #[cfg(feature = "websocket")]

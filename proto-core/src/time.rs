@@ -114,3 +114,45 @@ pub fn earliest(a: Option<(Time, Reason)>, b: Option<(Time, Reason)>) -> Option<
         (a, b) => a.or(b),
     }
 }
+
+/// A wall-clock stamp as RFC 3339 text in UTC, with milliseconds. `unix_time`
+/// is the time since the Unix epoch, which the driver reads: machines have no clock.
+pub fn rfc3339(unix_time: Duration) -> String {
+    const DAY: u64 = 86_400;
+    let (days, second) = (unix_time.as_secs() / DAY, unix_time.as_secs() % DAY);
+    // Days are counted from 1 March of the year 0, so that a leap day comes last in its year;
+    // 146,097 days are one 400-year cycle, 719,468 lie between that origin and the epoch.
+    let days = days + 719_468;
+    let (cycle, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = cycle * 400 + year + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", unix_time.subsec_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_know_leap_days_and_the_turn_of_years() {
+        let at = |secs, millis| rfc3339(Duration::from_secs(secs) + Duration::from_millis(millis));
+        assert_eq!(at(0, 0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(at(951_782_400, 7), "2000-02-29T00:00:00.007Z");
+        assert_eq!(at(1_709_251_199, 999), "2024-02-29T23:59:59.999Z");
+        assert_eq!(at(1_735_689_599, 0), "2024-12-31T23:59:59.000Z");
+        assert_eq!(at(4_107_542_400, 0), "2100-03-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn time_saturates_and_never_runs_backwards() {
+        let late = Time::from_nanos(u64::MAX);
+        assert_eq!(late + Duration::from_secs(1), late);
+        assert_eq!(Time::ORIGIN.saturating_since(late), Duration::ZERO);
+        assert_eq!(Time::from_millis(1500).to_string(), "1.500000000s");
+    }
+}

@@ -1,0 +1,191 @@
+//! The tool calls of one session, keyed so that one id is one call. Both ends
+//! keep such a table: the executor so that nothing runs twice, the harness so
+//! that every result is recorded once.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+
+use crate::contract::{ContentBlock, ToolCallId, ToolResultParams};
+
+/// Bytes of recorded results that one session keeps. Past it the oldest
+/// settled results lose their content; their ids are still known.
+pub(crate) const MAX_RECORDED_BYTES: usize = 4 << 20;
+
+/// Call ids that one session can see. Past it the session takes no new ones:
+/// forgetting an id could run a call twice.
+pub(crate) const MAX_CALLS_PER_SESSION: usize = 1 << 20;
+
+/// What is known of a call id.
+pub(crate) enum Known<'a, A> {
+    /// Nothing: the id is new.
+    New,
+    /// The call is open.
+    Open(&'a mut A),
+    /// The call is over, and this is its result.
+    Done(&'a Arc<ToolResultParams>),
+    /// The call is over; its result is no longer kept.
+    Forgotten,
+}
+
+/// Open calls, recorded results, and the ids of the rest.
+#[derive(Clone, Debug)]
+pub(crate) struct CallTable<A> {
+    open: HashMap<ToolCallId, A, FixedState>,
+    done: HashMap<ToolCallId, Recorded, FixedState>,
+    /// Recorded results that may lose their content, oldest first.
+    settled: VecDeque<ToolCallId>,
+    settled_bytes: usize,
+    /// Hashes of the ids without content: 8 bytes each instead of a string. Two
+    /// ids that collide would make the later one look forgotten, never run twice.
+    forgotten: HashSet<u64, FixedState>,
+}
+
+/// A result, and whether it has reached who it is for.
+#[derive(Clone, Debug)]
+struct Recorded {
+    result: Arc<ToolResultParams>,
+    settled: bool,
+}
+
+impl<A> CallTable<A> {
+    pub(crate) fn new(seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Self {
+            open: HashMap::with_hasher(hasher.clone()),
+            done: HashMap::with_hasher(hasher.clone()),
+            settled: VecDeque::new(),
+            settled_bytes: 0,
+            forgotten: HashSet::with_hasher(hasher),
+        }
+    }
+
+    pub(crate) fn lookup(&mut self, id: &ToolCallId) -> Known<'_, A> {
+        let forgotten = self.is_forgotten(id);
+        match (self.open.get_mut(id), self.done.get(id)) {
+            (Some(call), _) => Known::Open(call),
+            (None, Some(recorded)) => Known::Done(&recorded.result),
+            (None, None) if forgotten => Known::Forgotten,
+            (None, None) => Known::New,
+        }
+    }
+
+    fn is_forgotten(&self, id: &ToolCallId) -> bool {
+        !self.forgotten.is_empty() && self.forgotten.contains(&self.forgotten.hasher().hash_one(id))
+    }
+
+    /// Whether another id can be taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.open.len() + self.done.len() + self.forgotten.len() >= MAX_CALLS_PER_SESSION
+    }
+
+    /// Opens a call whose id is new.
+    pub(crate) fn open(&mut self, id: ToolCallId, call: A) {
+        self.open.insert(id, call);
+    }
+
+    pub(crate) fn get_open(&mut self, id: &ToolCallId) -> Option<&mut A> {
+        self.open.get_mut(id)
+    }
+
+    pub(crate) fn open_len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Results that are recorded and not settled yet.
+    pub(crate) fn unsettled_len(&self) -> usize {
+        self.done.len() - self.settled.len()
+    }
+
+    /// The ids of the open calls, in their order: the map's own is arbitrary.
+    pub(crate) fn open_ids(&self) -> Vec<ToolCallId> {
+        let mut ids: Vec<_> = self.open.keys().cloned().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Takes an open call back, as if its id had never come.
+    pub(crate) fn withdraw(&mut self, id: &ToolCallId) -> Option<A> {
+        self.open.remove(id)
+    }
+
+    /// Ends an open call with its result. `None` when no such call is open.
+    pub(crate) fn finish(&mut self, id: &ToolCallId, result: Arc<ToolResultParams>) -> Option<A> {
+        let (id, call) = self.open.remove_entry(id)?;
+        self.done.insert(id, Recorded { result, settled: false });
+        Some(call)
+    }
+
+    pub(crate) fn result(&self, id: &ToolCallId) -> Option<&Arc<ToolResultParams>> {
+        self.done.get(id).map(|recorded| &recorded.result)
+    }
+
+    /// The result has reached who it is for: from now on it may lose its content.
+    pub(crate) fn settle(&mut self, id: ToolCallId) {
+        let Some(recorded) = self.done.get_mut(&id).filter(|recorded| !recorded.settled) else { return };
+        recorded.settled = true;
+        self.settled_bytes += weight(&recorded.result);
+        self.settled.push_back(id);
+        while self.settled_bytes > MAX_RECORDED_BYTES {
+            let Some(oldest) = self.settled.pop_front() else { break };
+            if let Some(recorded) = self.done.remove(&oldest) {
+                self.settled_bytes -= weight(&recorded.result);
+                self.forgotten.insert(self.forgotten.hasher().hash_one(&oldest));
+            }
+        }
+    }
+}
+
+/// The bytes that a recorded result holds, about.
+fn weight(result: &ToolResultParams) -> usize {
+    const OVERHEAD: usize = 256;
+    let block = |block: &ContentBlock| {
+        block.text.as_ref().map_or(0, String::len) + block.data.as_ref().map_or(0, String::len) + OVERHEAD
+    };
+    result.content.iter().map(block).sum::<usize>() + result.artifacts.len() * OVERHEAD + OVERHEAD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finish(table: &mut CallTable<()>, id: &str, bytes: usize) {
+        let block = ContentBlock { text: Some("x".repeat(bytes)), ..ContentBlock::default() };
+        table.open(id.into(), ());
+        let result = ToolResultParams { content: vec![block], ..ToolResultParams::default() };
+        assert!(table.finish(&id.into(), Arc::new(result)).is_some());
+    }
+
+    #[test]
+    fn an_old_result_loses_its_content_but_never_its_id() {
+        let mut table = CallTable::new(1);
+        finish(&mut table, "old", 1 << 20);
+        table.settle("old".into());
+        for n in 0..8 {
+            finish(&mut table, &format!("new{n}"), 1 << 20);
+            table.settle(format!("new{n}").as_str().into());
+        }
+        assert!(matches!(table.lookup(&"old".into()), Known::Forgotten));
+        assert!(matches!(table.lookup(&"new7".into()), Known::Done(_)));
+        assert!(matches!(table.lookup(&"other".into()), Known::New));
+    }
+
+    #[test]
+    fn a_result_that_nobody_has_yet_is_kept_whatever_it_weighs() {
+        let mut table = CallTable::new(1);
+        finish(&mut table, "waiting", 8 << 20);
+        finish(&mut table, "later", 8 << 20);
+        table.settle("later".into());
+        assert!(matches!(table.lookup(&"waiting".into()), Known::Done(_)));
+        assert_eq!(table.unsettled_len(), 1);
+    }
+
+    #[test]
+    fn one_id_finishes_once() {
+        let mut table = CallTable::new(1);
+        finish(&mut table, "a", 1);
+        assert!(table.finish(&"a".into(), Arc::default()).is_none());
+    }
+}

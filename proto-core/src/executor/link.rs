@@ -1,0 +1,361 @@
+//! The connection's life: token, dial, register, heartbeat, back-off.
+
+use std::time::Duration;
+
+use super::machine::{Executor, Tag};
+use super::{Config, Dial, DialError, End, Event, Output, TokenError};
+use crate::contract::{
+    AnyResult, CloseCode, ConnectionState, ErrorCode, ErrorReason, ExecutorHeartbeatParams, ExecutorHeartbeatResult,
+    ExecutorRegisterParams, ExecutorRegisterResult, ExecutorResume, ExecutorTokenResponse, ProtocolVersion, methods,
+};
+use crate::rng::Rng;
+use crate::rpc::RequestError;
+use crate::time::{Reason, Time, earliest};
+
+/// Registrations refused in a row after which trying again is of no use.
+const MAX_REFUSALS: u32 = 5;
+
+/// Hard bounds for what a registration may set the frame limit to.
+const FRAME_LIMITS: std::ops::RangeInclusive<usize> = 4096..=1 << 20;
+
+/// Where the connection is in its life.
+#[derive(Clone, Debug)]
+pub(super) enum Link {
+    /// Not started.
+    Idle,
+    /// A token was asked for.
+    Token,
+    /// A dial is under way.
+    Dialing,
+    /// Connected; the registration waits for its answer.
+    Registering,
+    /// Registered.
+    Up(Up),
+    /// Waiting for the next dial.
+    BackingOff { until: Time },
+    /// The connection is being closed, and dialled again once it is gone.
+    Closing { cause: String },
+    /// Over for good.
+    Ended(End),
+}
+
+/// A registered connection.
+#[derive(Clone, Debug)]
+pub(super) struct Up {
+    heartbeat_interval: Duration,
+    lease: Duration,
+    next_heartbeat: Time,
+    /// Set when a heartbeat went out, cleared by whatever comes back.
+    silent_after: Option<Time>,
+    /// When the registration counts as one that holds; cleared then.
+    proven_at: Option<Time>,
+}
+
+/// What outlives a connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    /// Connections that failed or were lost in a row, none of them proven.
+    failures: u32,
+    /// Registrations refused in a row.
+    refusals: u32,
+    /// When the harness gives the sessions up if it hears nothing.
+    pub(super) lease_expires: Option<Time>,
+}
+
+impl Executor {
+    /// Starts: the first token is asked for. Once; later calls change nothing.
+    pub fn start(&mut self, now: Time) {
+        self.advance(now);
+        if matches!(self.link, Link::Idle) {
+            self.ask_for_token();
+        }
+    }
+
+    fn ask_for_token(&mut self) {
+        self.link = Link::Token;
+        self.set_state(ConnectionState::Connecting);
+        self.outputs.push_back(Output::FetchToken);
+    }
+
+    pub(super) fn token_came(&mut self, token: Result<ExecutorTokenResponse, TokenError>) {
+        if !matches!(self.link, Link::Token) {
+            return;
+        }
+        match token {
+            Ok(token) => {
+                self.link = Link::Dialing;
+                let protocol = self.config.protocol.clone();
+                self.outputs.push_back(Output::Dial(Dial { ws_url: token.ws_url, token: token.token, protocol }));
+            }
+            Err(TokenError::Unavailable(cause)) => self.connection_failed(TokenError::Unavailable(cause).to_string()),
+            Err(rejected) => self.end(End::CredentialRejected(rejected.to_string())),
+        }
+    }
+
+    pub(super) fn dial_failed(&mut self, error: DialError) {
+        if !matches!(self.link, Link::Dialing) {
+            return;
+        }
+        match error {
+            DialError::Failed(_) => self.connection_failed(error.to_string()),
+            DialError::UnsupportedProtocol(cause) => self.end(End::UnsupportedProtocol(cause)),
+            // A token can have run out on the way: a fresh one may do better, but not for ever.
+            DialError::Unauthorized(_) => {
+                self.history.refusals += 1;
+                if self.history.refusals >= MAX_REFUSALS {
+                    self.end(End::CredentialRejected(error.to_string()));
+                } else {
+                    self.connection_failed(error.to_string());
+                }
+            }
+        }
+    }
+
+    pub(super) fn connected(&mut self, protocol: ProtocolVersion) {
+        if !matches!(self.link, Link::Dialing) {
+            return;
+        }
+        self.link = Link::Registering;
+        self.peer.connect();
+        let resume = self.identity.as_ref().map(|registered| ExecutorResume {
+            executor_id: Some(registered.executor_id.clone()),
+            last_connection_id: Some(registered.connection_id.clone()),
+            active_sessions: self.active_sessions(),
+        });
+        let params = ExecutorRegisterParams {
+            protocol,
+            environment_id: self.config.environment_id.clone(),
+            executor: self.config.info.clone(),
+            capabilities: self.capabilities(),
+            resume,
+        };
+        if let Err(misuse) = self.peer.request::<methods::ExecutorRegister>(self.now, &params, Tag::Register) {
+            self.give_up_connection(format!("the registration cannot be sent: {misuse}"));
+        }
+    }
+
+    pub(super) fn registration_answered(&mut self, outcome: Result<AnyResult, RequestError>) {
+        if !matches!(self.link, Link::Registering) {
+            return;
+        }
+        match outcome {
+            Ok(AnyResult::ExecutorRegister(registered)) => self.registered(*registered),
+            Ok(_) => self.give_up_connection("the registration got another method's answer".to_owned()),
+            Err(RequestError::Refused(error)) => {
+                if error.known_code() == Some(ErrorCode::UnsupportedProtocol) {
+                    return self.end(End::UnsupportedProtocol(error.message));
+                }
+                if error.reason() == Some(&ErrorReason::CapabilityMissing) && self.registration_refused(&error.message)
+                {
+                    return;
+                }
+                self.give_up_connection(format!("the registration was refused: {error}"));
+            }
+            Err(error) => self.give_up_connection(format!("the registration failed: {error}")),
+        }
+    }
+
+    /// Counts a refusal; true when it was one too many.
+    fn registration_refused(&mut self, reason: &str) -> bool {
+        self.history.refusals += 1;
+        if self.history.refusals >= MAX_REFUSALS {
+            self.end(End::RegistrationRefused { attempts: self.history.refusals, reason: reason.to_owned() });
+            return true;
+        }
+        false
+    }
+
+    fn registered(&mut self, registered: ExecutorRegisterResult) {
+        let lease = millis(registered.lease_ttl_ms);
+        let told = millis(registered.heartbeat_interval_ms).max(Duration::from_millis(10));
+        let heartbeat_interval = self.config.heartbeat_interval.unwrap_or(told);
+        let bounds = self.peer.config_mut();
+        if let Ok(limit) = usize::try_from(registered.max_control_frame_bytes) {
+            bounds.max_frame_bytes = limit.clamp(*FRAME_LIMITS.start(), *FRAME_LIMITS.end());
+        }
+        let inflight = registered.limits.as_ref().and_then(|limits| usize::try_from(limits.max_inflight_requests).ok());
+        if let Some(inflight) = inflight.filter(|inflight| *inflight > 0) {
+            bounds.max_inbound = inflight.min(4096);
+            bounds.max_inflight = inflight.min(4096);
+        }
+        self.link = Link::Up(Up {
+            heartbeat_interval,
+            lease,
+            next_heartbeat: self.now + heartbeat_interval,
+            silent_after: None,
+            proven_at: Some(self.now + heartbeat_interval),
+        });
+        self.history.lease_expires = Some(self.now + lease);
+        self.draining |= registered.drain;
+        self.identity = Some(registered.clone());
+        self.set_state(if self.draining { ConnectionState::Draining } else { ConnectionState::Ready });
+        self.emit(Event::Registered(Box::new(registered)));
+        self.resume_deliveries();
+    }
+
+    fn send_heartbeat(&mut self) {
+        let Some(connection_id) = self.identity.as_ref().map(|registered| registered.connection_id.clone()) else {
+            return;
+        };
+        let params =
+            ExecutorHeartbeatParams { connection_id, active_sessions: self.active_sessions(), load: self.load.clone() };
+        let timeout = self.config.request_timeout;
+        let sent = self.peer.request::<methods::ExecutorHeartbeat>(self.now, &params, Tag::Heartbeat);
+        let now = self.now;
+        if let Link::Up(up) = &mut self.link {
+            up.next_heartbeat = now + up.heartbeat_interval;
+            // Silence since an earlier heartbeat goes on counting.
+            up.silent_after.get_or_insert(now + timeout.min(up.lease / 2));
+        }
+        if let Err(misuse) = sent {
+            self.give_up_connection(format!("a heartbeat cannot be sent: {misuse}"));
+        }
+    }
+
+    pub(super) fn heartbeat_answered(&mut self, outcome: Result<AnyResult, RequestError>) {
+        let Ok(AnyResult::ExecutorHeartbeat(ExecutorHeartbeatResult { lease_ttl_ms, drain, .. })) = outcome else {
+            return; // an error answer is life as well, and was counted as such
+        };
+        if let Link::Up(up) = &mut self.link {
+            up.lease = millis(lease_ttl_ms);
+            self.history.lease_expires = Some(self.now + up.lease);
+        }
+        if drain {
+            self.begin_drain();
+        }
+    }
+
+    /// Something came from the peer: it lives.
+    pub(super) fn heard(&mut self) {
+        if let Link::Up(up) = &mut self.link {
+            up.silent_after = None;
+        }
+    }
+
+    pub(super) fn disconnected(&mut self, code: Option<u16>, reason: &str) {
+        let code_text = code.map_or(String::new(), |code| format!(" (close code {code})"));
+        let cause = match &self.link {
+            Link::Closing { cause } => cause.clone(),
+            Link::Ended(_) | Link::Idle | Link::Token | Link::BackingOff { .. } => return,
+            _ if reason.is_empty() => format!("the connection was lost{code_text}"),
+            _ => format!("the connection was lost{code_text}: {reason}"),
+        };
+        let proven = matches!(&self.link, Link::Up(up) if up.proven_at.is_none());
+        self.lose_connection();
+        match code.and_then(CloseCode::from_number) {
+            Some(CloseCode::UnsupportedProtocol) => self.end(End::UnsupportedProtocol(cause)),
+            Some(CloseCode::Replaced) => self.end(End::Replaced),
+            Some(CloseCode::Drained) => self.end(End::Drained),
+            Some(CloseCode::RegistrationRefused) if self.registration_refused(&cause) => {}
+            // A proven connection whose token's time is over: nothing is wrong.
+            Some(CloseCode::TokenExpired) if proven => self.ask_for_token(),
+            _ => self.connection_failed(cause),
+        }
+    }
+
+    /// What a lost connection means for what was on it.
+    fn lose_connection(&mut self) {
+        for tag in self.peer.disconnect() {
+            self.request_ended(tag, Err(RequestError::Disconnected));
+        }
+        self.forget_unanswered();
+    }
+
+    /// Closes a connection that is of no use, to dial again.
+    pub(super) fn give_up_connection(&mut self, cause: String) {
+        self.lose_connection();
+        self.outputs.push_back(Output::Close { code: 1000, reason: String::new() });
+        self.link = Link::Closing { cause };
+    }
+
+    fn connection_failed(&mut self, cause: String) {
+        if self.stopping.is_some() {
+            return self.end(End::Stopped);
+        }
+        self.history.failures += 1;
+        let attempts = self.history.failures;
+        let max = self.config.max_reconnect_attempts;
+        if max > 0 && attempts >= max {
+            return self.end(End::ReconnectExhausted { attempts, reason: cause });
+        }
+        let wait = backoff(&self.config, &mut self.rng, attempts);
+        self.link = Link::BackingOff { until: self.now + wait };
+        self.set_state(ConnectionState::Disconnected);
+        self.emit(Event::Reconnecting { attempt: attempts, cause, wait });
+    }
+
+    pub(super) fn begin_drain(&mut self) {
+        if !self.draining {
+            self.draining = true;
+            if matches!(self.link, Link::Up(_)) {
+                self.set_state(ConnectionState::Draining);
+            }
+        }
+    }
+
+    /// Ends for good. Sessions are told to the application first.
+    pub(super) fn end(&mut self, end: End) {
+        let was_connected = matches!(self.link, Link::Registering | Link::Up(_));
+        self.lose_connection();
+        if was_connected {
+            self.outputs.push_back(Output::Close { code: 1000, reason: String::new() });
+        }
+        self.link = Link::Ended(end.clone());
+        self.lose_sessions(&super::StopCause::ExecutorEnded);
+        self.set_state(ConnectionState::Closed);
+        self.emit(Event::Ended(end));
+    }
+
+    pub(super) fn link_tick(&mut self) {
+        match &mut self.link {
+            Link::BackingOff { until } if *until <= self.now => self.ask_for_token(),
+            Link::Up(up) => {
+                if up.silent_after.is_some_and(|at| at <= self.now) {
+                    let cause = "the harness has not answered a heartbeat in time".to_owned();
+                    return self.give_up_connection(cause);
+                }
+                if up.proven_at.is_some_and(|at| at <= self.now) {
+                    up.proven_at = None;
+                    self.history.failures = 0;
+                    self.history.refusals = 0;
+                    self.outputs.push_back(Output::Event(Event::Proven));
+                }
+                if up.next_heartbeat <= self.now {
+                    self.send_heartbeat();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn link_deadline(&self) -> Option<(Time, Reason)> {
+        match &self.link {
+            Link::BackingOff { until } => Some((*until, Reason::Reconnect)),
+            Link::Up(up) => {
+                let beat = Some((up.next_heartbeat, Reason::Heartbeat));
+                let proven = up.proven_at.map(|at| (at, Reason::Heartbeat));
+                let silent = up.silent_after.map(|at| (at, Reason::PeerSilent));
+                earliest(earliest(beat, proven), silent)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn millis(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+/// Doubles with each failure up to the maximum; the wait is a random one from
+/// the upper half, so that many executors do not come back in one instant.
+fn backoff(config: &Config, rng: &mut Rng, failures: u32) -> Duration {
+    let full = exponential(config.reconnect_base_delay, config.reconnect_max_delay, failures);
+    let half = full / 2;
+    half + Duration::from_nanos(rng.up_to(u64::try_from(half.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+/// `base` doubled for each of `attempts` after the first, up to `max`.
+pub(super) fn exponential(base: Duration, max: Duration, attempts: u32) -> Duration {
+    let doublings = attempts.saturating_sub(1).min(31);
+    base.saturating_mul(1 << doublings).min(max)
+}

@@ -1,0 +1,529 @@
+//! Sessions and their tool calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::delivery::Delivery;
+use super::link::Link;
+use super::machine::Executor;
+use super::{CallError, CancelCause, Event, StopCause};
+use crate::calls::{CallTable, Known};
+use crate::contract::{
+    Ack, ErrorCode, ErrorReason, JSONRPCError, Secret, SessionAssignParams, SessionAssignResult, SessionId,
+    SessionStatusParams, SessionStopParams, SessionStopResult, ToolCallId, ToolCallParams, ToolCancelParams,
+    ToolCancelResult, ToolProgressParams, ToolResultParams, WorkId, methods,
+};
+use crate::rpc::InboundId;
+use crate::time::{Reason, Time};
+
+/// How long the application may take over an assignment or a stop when the harness names no time.
+const DEFAULT_ANSWER_WITHIN: Duration = Duration::from_secs(25);
+
+/// One session of this executor.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    pub(super) work_id: WorkId,
+    pub(super) lease_token: Secret,
+    phase: Phase,
+    /// Whether `session.ready` was asked for.
+    ready: bool,
+    /// The reason of `session.ended`, once the application has said it.
+    pub(super) ended: Option<String>,
+    pub(super) calls: CallTable<OpenCall>,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    /// Offered; the application decides.
+    Assigning(Vec<InboundId>),
+    /// Accepted.
+    Active,
+    /// Told to end; the requests that wait for it.
+    Stopping(Vec<InboundId>),
+}
+
+impl Session {
+    /// Results that the harness has not accepted yet.
+    pub(super) fn undelivered(&self) -> usize {
+        self.calls.unsettled_len()
+    }
+}
+
+/// A tool call that has no result yet.
+#[derive(Clone, Debug)]
+pub(super) struct OpenCall {
+    /// Requests for it that are not acknowledged: the application decides first.
+    unanswered: Vec<InboundId>,
+    accepted: bool,
+    started: Time,
+    deadline: Option<Time>,
+}
+
+impl Executor {
+    /// The sessions that the harness counts as ours: accepted, and not yet
+    /// accepted as ended.
+    pub fn active_sessions(&self) -> Vec<SessionId> {
+        let active = self.sessions.iter().filter(|(_, session)| !matches!(session.phase, Phase::Assigning(_)));
+        active.map(|(id, _)| id.clone()).collect()
+    }
+
+    pub(super) fn assign_came(&mut self, id: InboundId, params: SessionAssignParams) {
+        match self.sessions.get_mut(&params.session_id) {
+            Some(Session { phase: Phase::Assigning(requests), .. }) => requests.push(id),
+            Some(Session { phase: Phase::Active, ended: None, ready, .. }) => {
+                let again = *ready;
+                let result = SessionAssignResult { accepted: true, session_id: params.session_id.clone() };
+                self.peer.reply::<methods::SessionAssign>(id, &result);
+                if again {
+                    self.deliver(Delivery::Ready(params.session_id));
+                }
+            }
+            Some(_) => {
+                let message = format!("session {} is ending: assign another one", params.session_id);
+                self.peer.refuse(id, &ErrorCode::Conflict.error(message));
+            }
+            None if self.draining => {
+                let error = ErrorCode::ExecutorBusy.error("the executor is draining: assign the session elsewhere");
+                self.peer.refuse(id, &error.with_retryable(true));
+            }
+            None => {
+                let session_id = params.session_id.clone();
+                let session = Session {
+                    work_id: params.work_id.clone(),
+                    lease_token: params.lease.token.clone(),
+                    phase: Phase::Assigning(vec![id]),
+                    ready: false,
+                    ended: None,
+                    calls: CallTable::new(self.rng.next_u64()),
+                };
+                let within = duration(params.deadline_ms).unwrap_or(DEFAULT_ANSWER_WITHIN);
+                self.session_deadlines.insert((self.now + within, session_id.clone()));
+                self.sessions.insert(session_id, session);
+                self.emit(Event::SessionAssign(Box::new(params)));
+            }
+        }
+    }
+
+    /// Takes an offered session. Say [`session_ready`](Executor::session_ready) once it is set up.
+    ///
+    /// # Errors
+    /// When no such session is offered any more (it took too long, or the connection went).
+    pub fn accept_session(&mut self, session_id: &SessionId) -> Result<(), CallError> {
+        let Some(Session { phase: phase @ Phase::Assigning(_), .. }) = self.sessions.get_mut(session_id) else {
+            return Err(CallError::NoSuchSession(session_id.clone()));
+        };
+        let Phase::Assigning(requests) = std::mem::replace(phase, Phase::Active) else { return Ok(()) };
+        self.clear_session_deadline(session_id);
+        for id in requests {
+            let result = SessionAssignResult { accepted: true, session_id: session_id.clone() };
+            self.peer.reply::<methods::SessionAssign>(id, &result);
+        }
+        Ok(())
+    }
+
+    /// Turns an offered session down: with an error, or with `accepted: false`.
+    ///
+    /// # Errors
+    /// When no such session is offered any more.
+    pub fn reject_session(&mut self, session_id: &SessionId, error: Option<&JSONRPCError>) -> Result<(), CallError> {
+        let Some(Session { phase: Phase::Assigning(requests), .. }) = self.sessions.get_mut(session_id) else {
+            return Err(CallError::NoSuchSession(session_id.clone()));
+        };
+        let requests = std::mem::take(requests);
+        self.sessions.remove(session_id);
+        self.clear_session_deadline(session_id);
+        for id in requests {
+            match error {
+                Some(error) => self.peer.refuse(id, error),
+                None => {
+                    let result = SessionAssignResult { accepted: false, session_id: session_id.clone() };
+                    self.peer.reply::<methods::SessionAssign>(id, &result);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports that an accepted session is set up. Sent until the harness accepts it.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub fn session_ready(&mut self, now: Time, session_id: &SessionId) -> Result<(), CallError> {
+        self.advance(now);
+        self.active(session_id)?.ready = true;
+        self.deliver(Delivery::Ready(session_id.clone()));
+        Ok(())
+    }
+
+    /// Reports a session's status, best effort. `false` when it was dropped.
+    ///
+    /// # Errors
+    /// When it can never be sent.
+    pub fn session_status(&mut self, params: &SessionStatusParams) -> Result<bool, CallError> {
+        self.notify::<methods::SessionStatus>(params)
+    }
+
+    pub(super) fn stop_came(&mut self, id: InboundId, params: SessionStopParams) {
+        let within = duration(params.deadline_ms);
+        let session_id = params.session_id;
+        match self.sessions.get_mut(&session_id) {
+            None | Some(Session { phase: Phase::Assigning(_), .. }) => {
+                let error = not_active(&session_id);
+                self.peer.refuse(id, &error);
+            }
+            Some(Session { phase: Phase::Stopping(requests), .. }) => requests.push(id),
+            Some(session) => {
+                session.phase = Phase::Stopping(vec![id]);
+                let deadline = self.now + within.unwrap_or(DEFAULT_ANSWER_WITHIN);
+                self.session_deadlines.insert((deadline, session_id.clone()));
+                self.cancel_open_calls(&session_id);
+                self.emit(Event::SessionStop { session_id, reason: StopCause::Requested(params.reason), within });
+            }
+        }
+    }
+
+    /// Answers `session.stop`: `stopped` says whether everything of the session is gone.
+    ///
+    /// # Errors
+    /// When nothing waits for it (the deadline may have answered already).
+    pub fn session_stopped(&mut self, session_id: &SessionId, stopped: bool) -> Result<(), CallError> {
+        match self.sessions.get_mut(session_id) {
+            Some(Session { phase: Phase::Stopping(requests), .. }) => {
+                let requests = std::mem::take(requests);
+                self.clear_session_deadline(session_id);
+                for id in requests {
+                    self.peer.reply::<methods::SessionStop>(id, &SessionStopResult { stopped });
+                }
+                Ok(())
+            }
+            _ => Err(CallError::NoSuchSession(session_id.clone())),
+        }
+    }
+
+    /// Reports that everything of a session is gone. Sent once every result of
+    /// the session is delivered, and until the harness accepts it; only then
+    /// does the session leave [`active_sessions`](Executor::active_sessions).
+    /// Calls still open are finished as canceled.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub fn session_ended(&mut self, now: Time, session_id: &SessionId, reason: &str) -> Result<(), CallError> {
+        self.advance(now);
+        let session = self.sessions.get_mut(session_id);
+        let Some(session) = session.filter(|session| !matches!(session.phase, Phase::Assigning(_))) else {
+            return Err(CallError::NoSuchSession(session_id.clone()));
+        };
+        if session.ended.is_some() {
+            return Ok(());
+        }
+        session.ended = Some(reason.to_owned());
+        if matches!(self.link, Link::Ended(_)) {
+            self.forget_session(session_id);
+            return Ok(());
+        }
+        for call in session.calls.open_ids() {
+            let result = ToolResultParams {
+                session_id: session_id.clone(),
+                tool_call_id: call,
+                outcome: crate::contract::ToolOutcome::Canceled,
+                is_error: true,
+                ..ToolResultParams::default()
+            };
+            self.finish_tool_call(now, result)?;
+        }
+        self.end_when_delivered(session_id);
+        Ok(())
+    }
+
+    /// Sends `session.ended` once no result of the session waits any more.
+    fn end_when_delivered(&mut self, session_id: &SessionId) {
+        let ready =
+            self.sessions.get(session_id).is_some_and(|session| session.ended.is_some() && session.undelivered() == 0);
+        if ready {
+            self.deliver(Delivery::Ended(session_id.clone()));
+        }
+    }
+
+    pub(super) fn forget_session(&mut self, session_id: &SessionId) {
+        self.sessions.remove(session_id);
+        self.clear_session_deadline(session_id);
+        self.call_deadlines.retain(|(_, session, _)| session != session_id);
+    }
+
+    pub(super) fn call_came(&mut self, id: InboundId, params: ToolCallParams) {
+        let served = self.serves_tool(&params.tool);
+        let (draining, max_open) = (self.stopping.is_some(), self.config.max_open_calls);
+        let Some(session) = self.sessions.get_mut(&params.session_id) else {
+            return self.peer.refuse(id, &not_active(&params.session_id));
+        };
+        match session.calls.lookup(&params.tool_call_id) {
+            Known::Open(call) if call.accepted => {
+                self.peer.reply::<methods::ToolCall>(id, &Ack { accepted: true });
+                return;
+            }
+            Known::Open(call) => return call.unanswered.push(id),
+            Known::Done(_) => {
+                self.peer.reply::<methods::ToolCall>(id, &Ack { accepted: true });
+                return self.deliver(Delivery::Result(params.session_id, params.tool_call_id));
+            }
+            Known::Forgotten => {
+                let message = format!("tool call {} has run; its result is no longer kept", params.tool_call_id);
+                let error = ErrorCode::Conflict.error(message);
+                let error = error.with_reason(ErrorReason::from("idempotency_key_reused"));
+                return self.peer.refuse(id, &error);
+            }
+            Known::New => {}
+        }
+        if !matches!(session.phase, Phase::Active) || session.ended.is_some() {
+            return self.peer.refuse(id, &not_active(&params.session_id));
+        }
+        if params.tool.as_str().is_empty() {
+            return self.peer.refuse(id, &ErrorCode::InvalidParams.error("params.tool: `tool` must not be empty"));
+        }
+        if !served {
+            let message = format!("this executor has no tool {:?}", params.tool);
+            let error = ErrorCode::CapabilityUnavailable.error(message);
+            return self.peer.refuse(id, &error.with_capability(format!("tool:{}", params.tool)));
+        }
+        if draining || session.calls.open_len() + session.undelivered() >= max_open || session.calls.is_full() {
+            let error = ErrorCode::ExecutorBusy.error("no more tool calls can be taken here now");
+            return self.peer.refuse(id, &error.with_retryable(!session.calls.is_full()));
+        }
+        let deadline = duration(params.deadline_ms).map(|within| self.now + within);
+        if let Some(deadline) = deadline {
+            let key = (deadline, params.session_id.clone(), params.tool_call_id.clone());
+            self.call_deadlines.insert(key);
+        }
+        let call = OpenCall { unanswered: vec![id], accepted: false, started: self.now, deadline };
+        session.calls.open(params.tool_call_id.clone(), call);
+        self.emit(Event::ToolCall(Box::new(params)));
+    }
+
+    /// Acknowledges a tool call: it will run, and its result will come.
+    ///
+    /// # Errors
+    /// When there is no such open call.
+    pub fn accept_tool_call(&mut self, session_id: &SessionId, tool_call_id: &ToolCallId) -> Result<(), CallError> {
+        let call = self.open_call(session_id, tool_call_id)?;
+        call.accepted = true;
+        for id in std::mem::take(&mut call.unanswered) {
+            self.peer.reply::<methods::ToolCall>(id, &Ack { accepted: true });
+        }
+        Ok(())
+    }
+
+    /// Turns a tool call down before it runs. The id counts as never used.
+    ///
+    /// # Errors
+    /// When there is no such call, or it was accepted.
+    pub fn refuse_tool_call(
+        &mut self,
+        session_id: &SessionId,
+        tool_call_id: &ToolCallId,
+        error: &JSONRPCError,
+    ) -> Result<(), CallError> {
+        if self.open_call(session_id, tool_call_id)?.accepted {
+            return Err(no_call(session_id, tool_call_id));
+        }
+        let call = self.sessions.get_mut(session_id).and_then(|session| session.calls.withdraw(tool_call_id));
+        let Some(call) = call else { return Err(no_call(session_id, tool_call_id)) };
+        self.clear_call_deadline(session_id, tool_call_id, call.deadline);
+        for id in call.unanswered {
+            self.peer.refuse(id, error);
+        }
+        Ok(())
+    }
+
+    /// Ends a tool call with its result, which is sent until the harness
+    /// accepts it. `duration_ms` is filled in when it is absent. A result over
+    /// the frame limit is cut, with a notice that counts what was left out.
+    ///
+    /// # Errors
+    /// When there is no such open call.
+    pub fn finish_tool_call(&mut self, now: Time, mut result: ToolResultParams) -> Result<(), CallError> {
+        self.advance(now);
+        let (session_id, call_id) = (result.session_id.clone(), result.tool_call_id.clone());
+        if !self.open_call(&session_id, &call_id)?.accepted {
+            self.accept_tool_call(&session_id, &call_id)?;
+        }
+        let started = self.open_call(&session_id, &call_id)?.started;
+        let elapsed = self.now.saturating_since(started).as_millis();
+        result.duration_ms.get_or_insert(i64::try_from(elapsed).unwrap_or(i64::MAX));
+        let session = self.sessions.get_mut(&session_id);
+        let finished = session.and_then(|session| session.calls.finish(&call_id, Arc::new(result)));
+        if let Some(call) = finished {
+            self.clear_call_deadline(&session_id, &call_id, call.deadline);
+            self.deliver(Delivery::Result(session_id, call_id));
+        }
+        Ok(())
+    }
+
+    /// Sends a recorded result again, after [`Event::ResultLost`].
+    ///
+    /// # Errors
+    /// When no such result is recorded.
+    pub fn redeliver_result(
+        &mut self,
+        now: Time,
+        session_id: &SessionId,
+        tool_call_id: &ToolCallId,
+    ) -> Result<(), CallError> {
+        self.advance(now);
+        let session = self.sessions.get(session_id);
+        if session.and_then(|session| session.calls.result(tool_call_id)).is_none() {
+            return Err(no_call(session_id, tool_call_id));
+        }
+        self.deliver(Delivery::Result(session_id.clone(), tool_call_id.clone()));
+        Ok(())
+    }
+
+    /// Reports a tool's progress, best effort: `false` when it was dropped.
+    ///
+    /// # Errors
+    /// When it can never be sent, such as a message over the frame limit.
+    pub fn progress(
+        &mut self,
+        session_id: &SessionId,
+        tool_call_id: &ToolCallId,
+        message: &str,
+    ) -> Result<bool, CallError> {
+        self.open_call(session_id, tool_call_id)?;
+        self.notify::<methods::ToolProgress>(&ToolProgressParams {
+            session_id: session_id.clone(),
+            tool_call_id: tool_call_id.clone(),
+            message: message.to_owned(),
+        })
+    }
+
+    pub(super) fn result_settled(&mut self, session_id: &SessionId, call: ToolCallId) {
+        if let Some(session) = self.sessions.get_mut(session_id) {
+            session.calls.settle(call);
+            self.end_when_delivered(session_id);
+        }
+    }
+
+    pub(super) fn cancel_came(&mut self, id: InboundId, params: &ToolCancelParams) {
+        let Some(session) = self.sessions.get_mut(&params.session_id) else {
+            return self.peer.refuse(id, &not_active(&params.session_id));
+        };
+        let open = session.calls.get_open(&params.tool_call_id).is_some();
+        self.peer.reply::<methods::ToolCancel>(id, &ToolCancelResult { canceled: open });
+        if open {
+            self.cancel_call(&params.session_id, &params.tool_call_id, CancelCause::Canceled);
+        }
+    }
+
+    fn cancel_call(&mut self, session_id: &SessionId, tool_call_id: &ToolCallId, cause: CancelCause) {
+        let (session_id, tool_call_id) = (session_id.clone(), tool_call_id.clone());
+        self.emit(Event::ToolCancel { session_id, tool_call_id, cause });
+    }
+
+    fn cancel_open_calls(&mut self, session_id: &SessionId) {
+        let open = self.sessions.get(session_id).map(|session| session.calls.open_ids()).unwrap_or_default();
+        for call in open {
+            self.cancel_call(session_id, &call, CancelCause::SessionStopped);
+        }
+    }
+
+    /// A connection is gone: offers that came on it are void, and requests on it get no answer.
+    pub(super) fn forget_unanswered(&mut self) {
+        let offered = |session: &Session| matches!(session.phase, Phase::Assigning(_));
+        let void: Vec<_> = self.sessions.iter().filter(|(_, s)| offered(s)).map(|(id, _)| id.clone()).collect();
+        for session_id in void {
+            // The application may be at work on it: it learns that there is nothing to be ready for.
+            self.forget_session(&session_id);
+            let reason = StopCause::Requested("the connection was lost before the assignment was answered".to_owned());
+            self.emit(Event::SessionStop { session_id, reason, within: None });
+        }
+    }
+
+    /// Gives all sessions up: their harness has, or there is none any more.
+    pub(super) fn lose_sessions(&mut self, cause: &StopCause) {
+        for session_id in self.active_sessions() {
+            self.cancel_open_calls(&session_id);
+            self.forget_session(&session_id);
+            self.emit(Event::SessionStop { session_id, reason: cause.clone(), within: None });
+        }
+    }
+
+    pub(super) fn sessions_tick(&mut self) {
+        while let Some((at, session_id, call)) = self.call_deadlines.first().cloned() {
+            if at > self.now {
+                break;
+            }
+            self.call_deadlines.pop_first();
+            self.cancel_call(&session_id, &call, CancelCause::Deadline);
+        }
+        while let Some((at, session_id)) = self.session_deadlines.first().cloned() {
+            if at > self.now {
+                break;
+            }
+            self.session_deadlines.pop_first();
+            self.answer_overdue(&session_id);
+        }
+        if self.lease_deadline().is_some_and(|(at, _)| at <= self.now) {
+            self.history.lease_expires = None;
+            self.lose_sessions(&StopCause::LeaseExpired);
+        }
+    }
+
+    /// The application took too long over an assignment or a stop.
+    fn answer_overdue(&mut self, session_id: &SessionId) {
+        match self.sessions.get(session_id).map(|session| &session.phase) {
+            Some(Phase::Assigning(_)) => {
+                let error = ErrorCode::Timeout.error("the session was not set up in time");
+                if self.reject_session(session_id, Some(&error)).is_ok() {
+                    let reason = StopCause::Requested("the assignment was not answered in time".to_owned());
+                    self.emit(Event::SessionStop { session_id: session_id.clone(), reason, within: None });
+                }
+            }
+            Some(Phase::Stopping(_)) => {
+                // The one error is that nothing waits, and then there is nothing to say.
+                let _ = self.session_stopped(session_id, false);
+            }
+            Some(Phase::Active) | None => {}
+        }
+    }
+
+    /// While nothing is connected: when the harness gives the sessions up.
+    pub(super) fn lease_deadline(&self) -> Option<(Time, Reason)> {
+        if self.sessions.is_empty() || matches!(self.link, Link::Up(_)) {
+            return None;
+        }
+        self.history.lease_expires.map(|at| (at, Reason::LeaseExpiry))
+    }
+
+    fn active(&mut self, session_id: &SessionId) -> Result<&mut Session, CallError> {
+        match self.sessions.get_mut(session_id) {
+            Some(session) if matches!(session.phase, Phase::Active) => Ok(session),
+            _ => Err(CallError::NoSuchSession(session_id.clone())),
+        }
+    }
+
+    fn open_call(&mut self, session_id: &SessionId, call: &ToolCallId) -> Result<&mut OpenCall, CallError> {
+        let session = self.sessions.get_mut(session_id);
+        session.and_then(|session| session.calls.get_open(call)).ok_or_else(|| no_call(session_id, call))
+    }
+
+    fn clear_session_deadline(&mut self, session_id: &SessionId) {
+        self.session_deadlines.retain(|(_, session)| session != session_id);
+    }
+
+    fn clear_call_deadline(&mut self, session_id: &SessionId, call: &ToolCallId, deadline: Option<Time>) {
+        if let Some(at) = deadline {
+            self.call_deadlines.remove(&(at, session_id.clone(), call.clone()));
+        }
+    }
+}
+
+fn no_call(session_id: &SessionId, tool_call_id: &ToolCallId) -> CallError {
+    CallError::NoSuchCall { session_id: session_id.clone(), tool_call_id: tool_call_id.clone() }
+}
+
+fn not_active(session_id: &SessionId) -> JSONRPCError {
+    ErrorCode::SessionNotActive.error(format!("session {session_id} is not active on this executor"))
+}
+
+fn duration(ms: Option<i64>) -> Option<Duration> {
+    ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
+}

@@ -1,0 +1,361 @@
+//! Frames read in one scan, and the second look at those that fail it.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::id::RequestId;
+use crate::contract::{AnyParams, AnyResult, ErrorCode, JSONRPCError, Method};
+
+/// Everything that one scan found in a well-formed frame.
+#[derive(Default)]
+pub(super) struct Scan<'a> {
+    pub(super) id: Option<&'a RawValue>,
+    pub(super) method: Option<Method>,
+    pub(super) params: Option<AnyParams>,
+    pub(super) result: Option<AnyResult>,
+    pub(super) error: Option<JSONRPCError>,
+}
+
+/// Reads a frame in one scan. `method_of` finds the method of one of our own
+/// requests by the raw id of its answer. `None` means: take the second look.
+pub(super) fn scan<'a>(text: &'a str, method_of: &dyn Fn(&RawValue) -> Option<Method>) -> Option<Scan<'a>> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let scan = deserializer.deserialize_map(Envelope { method_of }).ok()?;
+    deserializer.end().ok()?;
+    Some(scan)
+}
+
+struct Envelope<'f> {
+    method_of: &'f dyn Fn(&RawValue) -> Option<Method>,
+}
+
+enum Key {
+    JsonRpc,
+    Id,
+    Method,
+    Params,
+    Result,
+    Error,
+    Unknown,
+}
+
+impl<'de> Visitor<'de> for Envelope<'_> {
+    type Value = Scan<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON-RPC 2.0 object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scan<'de>, A::Error> {
+        let mut scan = Scan::default();
+        let mut version = false;
+        // Members that came before the one that says what their type is.
+        let mut early_params: Option<&'de RawValue> = None;
+        let mut early_result: Option<&'de RawValue> = None;
+        while let Some(key) = map.next_key_seed(KeySeed)? {
+            match key {
+                Key::JsonRpc if !version => {
+                    version = map.next_value_seed(Literal("2.0"))?;
+                    if !version {
+                        return Err(de::Error::custom("another version"));
+                    }
+                }
+                Key::Id if scan.id.is_none() => scan.id = Some(map.next_value()?),
+                Key::Method if scan.method.is_none() => scan.method = Some(map.next_value_seed(MethodSeed)?),
+                Key::Params if scan.params.is_none() && early_params.is_none() => match scan.method {
+                    Some(method) => scan.params = Some(map.next_value_seed(ParamsSeed(method))?),
+                    None => early_params = Some(map.next_value()?),
+                },
+                Key::Result if scan.result.is_none() && early_result.is_none() => {
+                    match scan.id.and_then(self.method_of) {
+                        Some(method) => scan.result = Some(map.next_value_seed(ResultSeed(method))?),
+                        None => early_result = Some(map.next_value()?),
+                    }
+                }
+                Key::Error if scan.error.is_none() => scan.error = map.next_value()?,
+                Key::Unknown => drop(map.next_value::<IgnoredAny>()?),
+                _ => return Err(de::Error::custom("a member stands there twice")),
+            }
+        }
+        if !version {
+            return Err(de::Error::missing_field("jsonrpc"));
+        }
+        if let (Some(raw), Some(method)) = (early_params, scan.method) {
+            scan.params = Some(ParamsSeed(method).deserialize(raw).map_err(de::Error::custom)?);
+        }
+        if let (Some(raw), Some(method)) = (early_result, scan.id.and_then(self.method_of)) {
+            scan.result = Some(ResultSeed(method).deserialize(raw).map_err(de::Error::custom)?);
+        }
+        Ok(scan)
+    }
+}
+
+struct KeySeed;
+
+impl<'de> DeserializeSeed<'de> for KeySeed {
+    type Value = Key;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl Visitor<'_> for KeySeed {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a member name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Key, E> {
+        Ok(match name {
+            "jsonrpc" => Key::JsonRpc,
+            "id" => Key::Id,
+            "method" => Key::Method,
+            "params" => Key::Params,
+            "result" => Key::Result,
+            "error" => Key::Error,
+            _ => Key::Unknown,
+        })
+    }
+}
+
+/// Whether a string is the one expected, without copying it.
+struct Literal(&'static str);
+
+impl<'de> DeserializeSeed<'de> for Literal {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Literal {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<bool, E> {
+        Ok(text == self.0)
+    }
+}
+
+struct MethodSeed;
+
+impl<'de> DeserializeSeed<'de> for MethodSeed {
+    type Value = Method;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Method, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for MethodSeed {
+    type Value = Method;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a method of the catalogue")
+    }
+
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<Method, E> {
+        Method::from_name(name).ok_or_else(|| E::custom("unknown method"))
+    }
+}
+
+struct ParamsSeed(Method);
+
+impl<'de> DeserializeSeed<'de> for ParamsSeed {
+    type Value = AnyParams;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<AnyParams, D::Error> {
+        AnyParams::deserialize(self.0, ObjectOnly(deserializer))
+    }
+}
+
+struct ResultSeed(Method);
+
+impl<'de> DeserializeSeed<'de> for ResultSeed {
+    type Value = AnyResult;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<AnyResult, D::Error> {
+        AnyResult::deserialize(self.0, ObjectOnly(deserializer))
+            .unwrap_or_else(|| Err(de::Error::custom("a notification has no result")))
+    }
+}
+
+/// Takes a struct from an object only: derived code would take an array by position as well.
+struct ObjectOnly<D>(D);
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for ObjectOnly<D> {
+    type Error = D::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_map(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+        option unit unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+/// What a second look makes of a frame that the scan refused.
+#[derive(Debug)]
+pub(super) enum Verdict<'a> {
+    /// A request: answer it with this error.
+    Refuse(RequestId, JSONRPCError),
+    /// A notification that is of no use: there is nobody to answer.
+    Ignore,
+    /// An answer to one of our own requests, in a shape that the contract does not give
+    /// it: its error where one can be made out, else what is wrong.
+    BadAnswer(&'a RawValue, Result<JSONRPCError, String>),
+}
+
+impl Verdict<'_> {
+    fn refuse(id: RequestId, code: ErrorCode, message: impl Into<String>) -> Self {
+        Verdict::Refuse(id, code.error(message))
+    }
+}
+
+/// The members of an object that could be a frame, unread.
+#[derive(Default, serde::Deserialize)]
+struct Loose<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    method: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+}
+
+/// `null` is a value here: an id of null is not the same as no id.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    serde::Deserialize::deserialize(deserializer).map(Some)
+}
+
+/// Finds the error code that a frame which failed the scan deserves.
+/// `accepts` says whether a method may come from the peer at all.
+pub(super) fn diagnose<'a>(text: &'a str, accepts: &dyn Fn(Method) -> bool) -> Verdict<'a> {
+    let null = RequestId::null;
+    let value: &RawValue = match serde_json::from_str(text) {
+        Ok(value) => value,
+        Err(error) => return Verdict::refuse(null(), ErrorCode::ParseError, format!("the frame is not JSON: {error}")),
+    };
+    if value.get().starts_with('[') {
+        let message = "batches are not supported: send one request in each frame";
+        return Verdict::refuse(null(), ErrorCode::InvalidRequest, message);
+    }
+    if !value.get().starts_with('{') {
+        return Verdict::refuse(null(), ErrorCode::InvalidRequest, "the frame is no JSON object");
+    }
+    let loose: Loose<'_> = match serde_json::from_str(value.get()) {
+        Ok(loose) => loose,
+        Err(error) => return Verdict::refuse(null(), ErrorCode::InvalidRequest, plain(&error)),
+    };
+    let Some(method) = loose.method else {
+        return match loose.id {
+            Some(id) if loose.result.is_some() || loose.error.is_some() => Verdict::BadAnswer(id, bad_answer(&loose)),
+            _ => Verdict::refuse(
+                loose.id.and_then(RequestId::from_raw).unwrap_or_else(null),
+                ErrorCode::InvalidRequest,
+                "missing field `method`",
+            ),
+        };
+    };
+    let id = match loose.id.map(RequestId::from_raw) {
+        None => None,
+        Some(Some(id)) => Some(id),
+        Some(None) => {
+            return Verdict::refuse(null(), ErrorCode::InvalidRequest, "`id` must be a string or a whole number");
+        }
+    };
+    match request_error(&loose, method, accepts) {
+        (ErrorCode::InvalidRequest, message) => {
+            Verdict::refuse(id.unwrap_or_else(null), ErrorCode::InvalidRequest, message)
+        }
+        (code, message) => match id {
+            Some(id) => Verdict::refuse(id, code, message),
+            None => Verdict::Ignore,
+        },
+    }
+}
+
+fn request_error(loose: &Loose<'_>, method: &RawValue, accepts: &dyn Fn(Method) -> bool) -> (ErrorCode, String) {
+    if loose.jsonrpc.is_none_or(|version| version.get() != r#""2.0""#) {
+        return (ErrorCode::InvalidRequest, r#"`jsonrpc` must be "2.0""#.to_owned());
+    }
+    let Ok(name) = serde_json::from_str::<String>(method.get()) else {
+        return (ErrorCode::InvalidRequest, "`method` must be a string".to_owned());
+    };
+    let Some(method) = Method::from_name(&name).filter(|method| accepts(*method)) else {
+        let shown: String = name.chars().take(64).collect();
+        return (ErrorCode::MethodNotFound, format!("there is no method {shown:?} in this direction"));
+    };
+    let params = loose.params.map_or("{}", RawValue::get);
+    let mut deserializer = serde_json::Deserializer::from_str(params);
+    let mut track = serde_path_to_error::Track::new();
+    let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);
+    match ParamsSeed(method).deserialize(tracked) {
+        Ok(_) => (ErrorCode::InvalidRequest, "the frame is no JSON-RPC 2.0 request".to_owned()),
+        Err(error) => {
+            let path = track.path().to_string();
+            let message = plain(&error);
+            if path == "." {
+                (ErrorCode::InvalidParams, format!("params: {message}"))
+            } else {
+                (ErrorCode::InvalidParams, format!("params.{path}: {message}"))
+            }
+        }
+    }
+}
+
+fn bad_answer(loose: &Loose<'_>) -> Result<JSONRPCError, String> {
+    /// An error whose `data` may have any shape.
+    #[derive(serde::Deserialize)]
+    struct LooseError {
+        code: i64,
+        #[serde(default)]
+        message: String,
+    }
+    if loose.jsonrpc.is_none_or(|version| version.get() != r#""2.0""#) {
+        return Err(r#"`jsonrpc` must be "2.0""#.to_owned());
+    }
+    match loose.error {
+        Some(_) if loose.result.is_some_and(|result| result.get() != "null") => {
+            Err("the answer carries both `result` and `error`".to_owned())
+        }
+        Some(error) => match serde_json::from_str::<LooseError>(error.get()) {
+            Ok(LooseError { code, message }) => Ok(JSONRPCError { code, message, data: None }),
+            Err(error) => Err(format!("the error object cannot be read: {}", plain(&error))),
+        },
+        None => Err("the result has another shape than the contract gives it".to_owned()),
+    }
+}
+
+/// The error's text without the position and without the offending value,
+/// which could be a credential in the wrong place.
+fn plain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" at line ").next().unwrap_or(&text);
+    match (text.find('"'), text.rfind('"')) {
+        (Some(start), Some(end)) if start < end => format!("{}(…){}", &text[..start], &text[end + 1..]),
+        _ => text.to_owned(),
+    }
+}
+
+/// The id of a frame that is too large to be read, and whether it is an answer to us.
+pub(super) fn id_of_oversized(text: &str) -> Option<(&RawValue, bool)> {
+    let loose: Loose<'_> = serde_json::from_str(text).ok()?;
+    loose.id.map(|id| (id, loose.method.is_none()))
+}

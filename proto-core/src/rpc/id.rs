@@ -1,0 +1,46 @@
+//! Request ids as they came.
+
+use std::fmt;
+
+use serde_json::value::RawValue;
+
+/// The id of a request that we received: any JSON string, whole number or
+/// `null`, kept as its JSON text so that the answer carries it with type and
+/// value unchanged. `7` and `"7"` are different ids.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(Box<str>);
+
+impl RequestId {
+    /// The id of an answer to a request whose own id could not be read.
+    pub(super) fn null() -> Self {
+        Self("null".into())
+    }
+
+    /// Takes an id from a frame; `None` when JSON-RPC gives it no meaning
+    /// (an object, an array, a boolean, a number with a fraction or an exponent).
+    pub(super) fn from_raw(raw: &RawValue) -> Option<Self> {
+        let text = raw.get();
+        let usable = match text.as_bytes() {
+            [b'"', ..] | b"null" => true,
+            [b'-' | b'0'..=b'9', digits @ ..] => digits.iter().all(u8::is_ascii_digit),
+            _ => false,
+        };
+        usable.then(|| Self(text.into()))
+    }
+
+    /// The id as JSON text: `"a-b"` with its quotes, or `7`.
+    pub fn as_json(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The number in an id that we gave out ourselves.
+pub(super) fn own_number(raw: &RawValue) -> Option<u64> {
+    raw.get().strip_prefix('"')?.strip_suffix('"')?.parse().ok()
+}
