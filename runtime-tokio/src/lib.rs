@@ -42,7 +42,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bma_runtime::proto::Time;
 pub use bma_runtime::*;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 /// How long [`run`] waits at the end for blocking work that is still running.
@@ -172,10 +172,7 @@ async fn dial(to: Endpoint) -> io::Result<Box<dyn Stream>> {
 
 async fn listen(on: Endpoint, handle: Handle) -> io::Result<Box<dyn Listener>> {
     match on {
-        Endpoint::Tcp { host, port } => {
-            let listener = TcpListener::bind((host, port)).await?;
-            Ok(Box::new(listener::Tcp::new(listener, handle)?))
-        }
+        Endpoint::Tcp { host, port } => Ok(Box::new(listener::Tcp::bind(host, port, handle).await?)),
         #[cfg(unix)]
         Endpoint::Unix(path) => Ok(Box::new(listener::Unix::bind(path, handle)?)),
         other => Err(unsupported(&other)),

@@ -1,13 +1,18 @@
 //! Listening sockets.
 
 use std::io;
+use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 
 use bma_runtime::{Endpoint, Listener, Stream};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Handle;
 
 use crate::stream::Compat;
+
+/// How many connections may wait to be accepted: executors come back all at once
+/// after a harness was restarted, and one that finds no room is held up for a second.
+pub(crate) const BACKLOG: u32 = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Tcp {
@@ -17,11 +22,30 @@ pub(crate) struct Tcp {
 }
 
 impl Tcp {
-    pub(crate) fn new(listener: TcpListener, handle: Handle) -> io::Result<Self> {
-        let local = listener.local_addr()?;
-        let local = Endpoint::Tcp { host: local.ip().to_string(), port: local.port() };
-        Ok(Tcp { listener, local, handle })
+    /// On the first address of `host` that can be bound. Must be polled in the runtime's context.
+    pub(crate) async fn bind(host: String, port: u16, handle: Handle) -> io::Result<Self> {
+        let mut refused = io::Error::new(io::ErrorKind::AddrNotAvailable, "the host has no address");
+        for address in tokio::net::lookup_host((host, port)).await? {
+            match bind(address) {
+                Ok(listener) => {
+                    let local = listener.local_addr()?;
+                    let local = Endpoint::Tcp { host: local.ip().to_string(), port: local.port() };
+                    return Ok(Tcp { listener, local, handle });
+                }
+                Err(error) => refused = error,
+            }
+        }
+        Err(refused)
     }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // On Windows this would let a second program take the port over.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 impl Listener for Tcp {

@@ -11,8 +11,6 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
-const BACKLOG: i32 = 1024;
-
 /// Listens on `path`. The listener is non-blocking.
 ///
 /// A socket file that nobody listens on any more, left by a program that was
@@ -33,7 +31,7 @@ pub(crate) fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let file = SocketFile::at(path)?;
     // Between bind and listen nobody can connect yet, so the mode leaves no gap.
     rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR)?;
-    rustix::net::listen(&socket, BACKLOG)?;
+    rustix::net::listen(&socket, crate::listener::BACKLOG.cast_signed())?;
     Ok((UnixListener::from(socket), file))
 }
 
