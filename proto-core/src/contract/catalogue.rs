@@ -338,7 +338,8 @@ catalogue! {
     TerminalClose = HarnessToExecutor V1_1 "terminal.close" if "terminal.enabled" once per ["terminal_id"]
         => inline TerminalCloseParams -> inline TerminalCloseResult;
     /// Installs a skill on the machine.
-    SkillInstall = HarnessToExecutor V1_1 "skill.install" if "skills.install" once per ["skill_id", "revision_id", "digest"]
+    SkillInstall = HarnessToExecutor V1_1 "skill.install" if "skills.install"
+        once per ["skill_id", "revision_id", "digest"]
         => boxed SkillInstallParams -> inline SkillInstallResult;
     /// Saves files of the machine.
     WorkspaceBackup = HarnessToExecutor V1_1 "workspace.backup" if "workspace.backup" once per ["backup_id"]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::enums::{ComputerAction, ToolName};
 use super::ids::{SessionId, ToolCallId};
-use super::json::Json;
+use super::json::{Json, JsonObject};
 use super::rules::{empty_as_none, not_empty, null_as_default};
 use super::shape::{self, ShapeError};
 use super::text_map::TextMap;
@@ -256,10 +256,9 @@ impl ToolCallParams {
     /// # Errors
     /// When a member is missing or of the wrong type. The error names the member.
     pub fn read_input_as<T: DeserializeOwned>(&self) -> Result<T, ToolInputError> {
-        let text = match self.input.get() {
-            "null" => "{}",
-            text => text,
-        };
-        shape::read(text).map_err(|problem| ToolInputError::Shape { tool: self.tool.clone(), problem })
+        let input: Result<JsonObject, ShapeError> = shape::read(self.input.get());
+        input
+            .and_then(|input| shape::read(input.get()))
+            .map_err(|problem| ToolInputError::Shape { tool: self.tool.clone(), problem })
     }
 }
