@@ -236,6 +236,12 @@ fn a_nested_mistake_is_named_by_its_path() {
 }
 
 #[test]
+fn a_member_that_is_there_twice_is_refused_by_its_name() {
+    let error = read::<ToolCancelParams>(r#"{"session_id":"a","tool_call_id":"c","session_id":"b"}"#).unwrap_err();
+    assert!(error.to_string().contains("duplicate field `session_id`"), "{error}");
+}
+
+#[test]
 fn a_lease_is_read_by_either_name_of_its_token() {
     for text in [
         r#"{"token":"t"}"#,
