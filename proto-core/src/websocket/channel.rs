@@ -62,7 +62,9 @@ pub enum Output {
 /// A driver reads, calls `receive`, drains, writes the wire buffer, and waits for
 /// the next bytes or for [`deadline`](Self::deadline). It stops reading while more
 /// than a bound of its own waits to be written. After [`Output::Closed`] it
-/// writes what is left, shuts the stream down and drops it.
+/// writes what is left, shuts down its half of the stream, reads on for a moment
+/// where bytes may still be coming (dropping a socket with unread bytes resets it,
+/// and the peer may never see a refusal or a close code), and drops it.
 pub struct Channel {
     role: Role,
     limits: Limits,

@@ -76,13 +76,20 @@ fn a_peer_that_never_answers_is_given_up_at_the_deadline() {
     // It goes on talking, which is no answer; pings are not answered any more.
     channel.receive(Time::from_millis(2_000), &frame(0x81, b"still here", false));
     channel.receive(Time::from_millis(2_000), &frame(0x89, b"ping", false));
-    // A clock that runs backwards does no harm.
-    channel.tick(Time::from_millis(100));
     assert_eq!(drain(&mut channel), [Said::Text("still here".into())]);
     assert!(transmitted(&mut channel).is_empty());
     channel.tick(Time::from_millis(2_500));
     assert_eq!(drain(&mut channel), [closed(4005, "drained", How::LocalUnanswered)]);
     assert_eq!(channel.deadline(), None);
+}
+
+#[test]
+fn a_clock_that_runs_backwards_shortens_no_time() {
+    let mut channel = opened(Role::Server, Limits::default());
+    channel.tick(Time::from_millis(2_000));
+    channel.close(Time::from_millis(100), 1000, "").unwrap();
+    transmitted(&mut channel);
+    assert_eq!(channel.deadline(), Some((Time::from_millis(7_000), Reason::HandshakeTimeout)));
 }
 
 #[test]
