@@ -77,6 +77,11 @@ impl Canceler {
         true
     }
 
+    /// Another handle of the end that asks.
+    pub(crate) fn share(&self) -> Self {
+        Canceler(self.0.clone())
+    }
+
     /// Another handle of the end that is asked.
     pub fn cancellation(&self) -> Cancellation {
         Cancellation(self.0.clone())

@@ -1,13 +1,25 @@
 //! Async client and harness for the BMA Executor Protocol, bound to no executor.
 
 pub mod cancel;
+pub mod client;
+mod connect;
+pub mod harness;
 pub mod runtime;
 pub mod sync;
+mod task;
 pub mod tool;
 pub mod url;
+mod wire;
 
 pub use bma_proto_core as proto;
 pub use cancel::{CancelReason, Cancellation, Canceler};
+pub use client::{
+    Client, ClientError, ClientEvent, ClientOptions, RequestContext, SessionStop, TokenSource, ToolContext, static_token,
+};
+pub use harness::{
+    Authenticator, CallToolOptions, Executor, ExecutorEvent, Harness, HarnessEvent, HarnessOptions, ListenError, Listening,
+    Session, SessionTools, Unauthorized,
+};
 pub use runtime::{BoxFuture, Endpoint, Listener, Readiness, Runtime, Stream, Timer};
 pub use tool::{BashResult, Captured, ToolError, ToolOutput};
 pub use url::{HarnessUrl, UrlError};

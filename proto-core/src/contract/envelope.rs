@@ -64,7 +64,7 @@ pub struct JSONRPCError {
     /// More, for programs. Data of another shape than the contract's does not make the error unreadable: a string
     /// becomes `detail`, anything else is left out.
     #[serde(default, deserialize_with = "data_of_any_shape", skip_serializing_if = "Option::is_none")]
-    pub data: Option<JSONRPCErrorData>,
+    pub data: Option<Box<JSONRPCErrorData>>,
 }
 
 /// More about an error. Which members are there depends on the code.

@@ -75,14 +75,14 @@ where
 
 /// Reads an error's data. Its shape is the contract's, but JSON-RPC allows any,
 /// and an answer must not get lost because its error says too much.
-pub(super) fn data_of_any_shape<'de, D>(deserializer: D) -> Result<Option<JSONRPCErrorData>, D::Error>
+pub(super) fn data_of_any_shape<'de, D>(deserializer: D) -> Result<Option<Box<JSONRPCErrorData>>, D::Error>
 where
     D: Deserializer<'de>,
 {
     let Some(data) = Option::<Json>::deserialize(deserializer)? else { return Ok(None) };
     let typed = data.parse::<JSONRPCErrorData>();
     let text = || data.parse().map(|detail| JSONRPCErrorData { detail: Some(detail), ..Default::default() });
-    Ok(typed.or_else(|_| text()).ok())
+    Ok(typed.or_else(|_| text()).ok().map(Box::new))
 }
 
 struct Text<T> {

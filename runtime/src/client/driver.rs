@@ -1,0 +1,207 @@
+//! The task that drives an executor's machine.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bma_proto_core::contract::{ExecutorTokenResponse, ProtocolVersion};
+use bma_proto_core::executor::{Dial, DialError, End, Event, Input, Output, TokenError};
+use bma_proto_core::time::earliest;
+use bma_proto_core::websocket::{self, Limits, Target};
+use bma_proto_core::{Machine, Time};
+
+use super::{Locked, Shared, dispatch};
+use crate::cancel::CancelReason;
+use crate::connect;
+use crate::runtime::{BoxFuture, Timer};
+use crate::wire::{Progress, Wire, told};
+
+/// Rounds that one poll makes before it lets other tasks run.
+const MAX_ROUNDS: usize = 16;
+
+type Connecting = BoxFuture<Result<(Wire, ProtocolVersion), DialError>>;
+
+/// One task for one executor, across its connections.
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    timer: Box<dyn Timer>,
+    token: Option<BoxFuture<Result<ExecutorTokenResponse, TokenError>>>,
+    connecting: Option<Connecting>,
+    wire: Option<Wire>,
+    events: Vec<Event>,
+    /// Set once the machine has ended: what is left is to say goodbye.
+    end: Option<End>,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let timer = shared.runtime.timer();
+        Self { shared, timer, token: None, connecting: None, wire: None, events: Vec::new(), end: None }
+    }
+
+    /// What was started outside of the machine and has come to its end.
+    fn poll_started(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
+        if let Some(token) = &mut self.token
+            && let Poll::Ready(token) = token.as_mut().poll(cx)
+        {
+            self.token = None;
+            self.shared.lock().machine.feed(now, Input::Token(token));
+            return true;
+        }
+        if let Some(connecting) = &mut self.connecting
+            && let Poll::Ready(connected) = connecting.as_mut().poll(cx)
+        {
+            self.connecting = None;
+            match connected {
+                Ok((wire, protocol)) => {
+                    self.wire = Some(wire);
+                    self.shared.lock().machine.feed(now, Input::Connected(protocol));
+                }
+                Err(error) => self.shared.lock().machine.feed(now, Input::DialFailed(error)),
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Reads from the connection and feeds the machine.
+    fn receive(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
+        let Some(wire) = &mut self.wire else { return false };
+        let read = wire.poll_receive(cx, now);
+        let mut locked = self.shared.lock();
+        let mut any = false;
+        let mut closed = None;
+        while let Some(output) = wire.output() {
+            any = true;
+            match output {
+                websocket::Output::Text(text) => locked.machine.feed(now, Input::Frame(&text)),
+                websocket::Output::Closed(end) => closed = Some(end),
+                websocket::Output::Open { .. } | websocket::Output::AuthRequired(_) => {}
+            }
+        }
+        if read.is_ready() && !any {
+            locked.machine.feed(now, Input::Alive);
+        }
+        if let Some(closed) = closed {
+            let (code, reason) = told(&closed);
+            locked.machine.feed(now, Input::Disconnected { code, reason: &reason });
+            drop(locked);
+            // What it still has to say (a close frame's echo) is written best effort, then it is dropped.
+            if let Some(mut wire) = self.wire.take() {
+                let _ = wire.poll_flush(cx, now);
+                let _ = wire.poll_shutdown(cx);
+            }
+        }
+        any || matches!(read, Poll::Ready(Progress::Bytes | Progress::More))
+    }
+
+    /// Does what the machine wants done, until it wants nothing any more. The
+    /// last look registers the waker, so that nothing queued later is missed.
+    fn drain(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
+        let mut any = false;
+        loop {
+            let shared = Arc::clone(&self.shared);
+            let mut locked = shared.lock();
+            let mut fetch = false;
+            while let Some(output) = locked.machine.poll() {
+                any = true;
+                match output {
+                    Output::Frame(text) => {
+                        if let Some(wire) = &mut self.wire {
+                            wire.send(&text);
+                        }
+                    }
+                    Output::Close { code, reason } => match &mut self.wire {
+                        Some(wire) => wire.close(now, code, &reason),
+                        None => locked.machine.feed(now, Input::Disconnected { code: None, reason: "" }),
+                    },
+                    Output::Dial(dial) => self.connecting = Some(self.dial(dial)),
+                    Output::FetchToken => fetch = true,
+                    Output::Event(Event::Ended(end)) => self.end = Some(end),
+                    Output::Event(event) => self.events.push(event),
+                }
+            }
+            if self.events.is_empty() && !fetch {
+                register(&mut locked, cx);
+                return any;
+            }
+            drop(locked);
+            if fetch {
+                self.token = Some(self.shared.token_source.fetch());
+            }
+            for event in std::mem::take(&mut self.events) {
+                dispatch::event(&self.shared, event);
+            }
+        }
+    }
+
+    fn dial(&self, dial: Dial) -> Connecting {
+        let runtime = Arc::clone(&self.shared.runtime);
+        // An own close gets a second: a harness that is gone must not hold up an orderly end.
+        let limits = Limits { close_timeout: std::time::Duration::from_secs(1), ..Limits::default() };
+        Box::pin(connect::connect(runtime, dial, Target::Control, limits))
+    }
+
+    /// The machine has ended: everything that waits is told so.
+    fn finish(&mut self, end: End) {
+        let mut locked = self.shared.lock();
+        let waiting = std::mem::take(&mut locked.waiting);
+        let cancelers = std::mem::take(&mut locked.cancelers);
+        drop(locked);
+        drop(waiting);
+        for canceler in cancelers.values() {
+            canceler.cancel(CancelReason::ClientStopped);
+        }
+        tracing::info!(%end, "the executor has ended");
+        self.shared.ended.replace(Some(end));
+    }
+}
+
+fn register(locked: &mut Locked, cx: &mut Context<'_>) {
+    match &mut locked.waker {
+        Some(waker) => waker.clone_from(cx.waker()),
+        none => *none = Some(cx.waker().clone()),
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let driver = &mut *self;
+        for _ in 0..MAX_ROUNDS {
+            let now = driver.shared.runtime.now();
+            let mut busy = driver.poll_started(cx, now);
+            busy |= driver.receive(cx, now);
+            busy |= driver.drain(cx, now);
+            if let Some(wire) = &mut driver.wire {
+                busy |= wire.flush(cx, now);
+            }
+            if driver.wire.is_none()
+                && let Some(end) = driver.end.take()
+            {
+                driver.finish(end);
+                return Poll::Ready(());
+            }
+            if busy {
+                continue;
+            }
+            let machine = driver.shared.lock().machine.deadline();
+            let wire = driver.wire.as_ref().and_then(Wire::deadline);
+            let deadline = earliest(machine, wire).map(|(at, _)| at);
+            driver.timer.set(deadline);
+            if deadline.is_some_and(|at| at <= now) || driver.timer.poll_expired(cx).is_ready() {
+                driver.shared.lock().machine.feed(now, Input::Tick);
+                if let Some(wire) = &mut driver.wire {
+                    wire.tick(now);
+                }
+                continue;
+            }
+            return Poll::Pending;
+        }
+        // Others first; there is more to do here.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

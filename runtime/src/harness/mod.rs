@@ -1,0 +1,217 @@
+//! The harness end: [`Harness`], [`Executor`], [`Session`].
+
+mod accept;
+mod driver;
+mod executor;
+mod options;
+mod session;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bma_proto_core::contract::{AnyParams, AnyResult, ExecutorId, JSONRPCError, Method, RequestMethod};
+use bma_proto_core::harness::{Config, Gone, Principal, Registry};
+use bma_proto_core::websocket::Upgraded;
+
+use crate::client::RequestContext;
+use crate::runtime::{BoxFuture, Endpoint, Runtime, Stream};
+use crate::sync::{Event, EventSender, Events, Overflow, events};
+
+pub use accept::{ListenError, Listening};
+pub use executor::{Executor, ExecutorEvent};
+pub use options::{Authenticator, HarnessOptions, Unauthorized};
+pub use session::{CallToolOptions, Session, SessionTools};
+
+/// How many comings and goings a reader may be behind before the oldest are dropped.
+const EVENTS_KEPT: usize = 1024;
+
+/// A brain: it accepts executors and drives them.
+///
+/// A cheap clone; all clones are the same harness. Executors reach it through
+/// [`listen`](Harness::listen), or through any stream that is handed to
+/// [`serve_stream`](Harness::serve_stream) or, already upgraded, to
+/// [`serve_upgraded`](Harness::serve_upgraded).
+#[derive(Clone)]
+pub struct Harness {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Harness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Harness").field("executors", &self.executors().len()).finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    runtime: Arc<dyn Runtime>,
+    config: Arc<Config>,
+    options: HarnessOptions,
+    known: Mutex<Known>,
+    handlers: Mutex<HashMap<Method, MethodHandler>>,
+    subscribers: Mutex<Vec<EventSender<HarnessEvent>>>,
+    /// Connections that have no executor yet.
+    upgrading: AtomicUsize,
+}
+
+/// Who is registered. This lock is taken before an executor's own.
+struct Known {
+    registry: Registry,
+    executors: BTreeMap<ExecutorId, Executor>,
+}
+
+type MethodHandler =
+    Arc<dyn Fn(Executor, AnyParams, RequestContext) -> BoxFuture<Result<AnyResult, JSONRPCError>> + Send + Sync>;
+
+/// An executor's coming and going.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum HarnessEvent {
+    /// An executor has registered: for the first time, or again.
+    Registered {
+        /// The executor.
+        executor: Executor,
+        /// Whether it was known and comes back.
+        resumed: bool,
+    },
+    /// An executor's connection is gone. Its sessions wait for it until its lease is over.
+    Disconnected(Executor),
+    /// An executor is gone for good.
+    Gone {
+        /// The executor.
+        executor: Executor,
+        /// Why.
+        gone: Gone,
+    },
+}
+
+impl Harness {
+    /// A harness that nobody can reach yet.
+    pub fn new(runtime: Arc<dyn Runtime>, options: HarnessOptions) -> Self {
+        let config = Arc::new(options.config.clone());
+        let registry = Registry::new(&config, runtime.seed());
+        Self {
+            shared: Arc::new(Shared {
+                runtime,
+                config,
+                options,
+                known: Mutex::new(Known { registry, executors: BTreeMap::new() }),
+                handlers: Mutex::new(HashMap::new()),
+                subscribers: Mutex::new(Vec::new()),
+                upgrading: AtomicUsize::new(0),
+            }),
+        }
+    }
+
+    /// Serves an endpoint until the returned handle is stopped or dropped.
+    /// Executors that are connected already stay when it ends.
+    ///
+    /// # Errors
+    /// When the endpoint cannot be listened on, such as a port in use.
+    pub async fn listen(&self, on: &Endpoint) -> Result<Listening, ListenError> {
+        accept::listen(&self.shared, on).await
+    }
+
+    /// Serves a stream from its first byte: upgrade, authentication, registration.
+    pub fn serve_stream(&self, stream: Box<dyn Stream>) {
+        accept::serve(&self.shared, accept::Incoming::Fresh(stream));
+    }
+
+    /// Serves a stream that somebody's HTTP server has upgraded and
+    /// authenticated. Bytes that were read beyond the request's head go into the stream first.
+    pub fn serve_upgraded(&self, stream: Box<dyn Stream>, upgraded: Upgraded, principal: Principal) {
+        accept::serve(&self.shared, accept::Incoming::Upgraded { stream, upgraded, principal });
+    }
+
+    /// Serves a method that executors send. Without a handler `session.event` is
+    /// accepted with an id of the harness's own, and other methods are unknown.
+    pub fn handle<M, F, Fut>(&self, handler: F)
+    where
+        M: RequestMethod,
+        F: Fn(Executor, M::Params, RequestContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<M::Result, JSONRPCError>> + Send + 'static,
+    {
+        let handler: MethodHandler = Arc::new(move |executor, params, context| {
+            let answer = M::unwrap(params).map(|params| handler(executor, params, context));
+            Box::pin(async move {
+                match answer {
+                    Some(answer) => answer.await.map(M::wrap_result),
+                    // The machine pairs params with their method: there is no other way here.
+                    None => Err(bma_proto_core::contract::ErrorCode::InternalError.error("params of another method")),
+                }
+            })
+        });
+        self.shared.handlers.lock().unwrap_or_else(PoisonError::into_inner).insert(M::METHOD, handler);
+    }
+
+    /// The executors that are registered: connected, or within their lease.
+    pub fn executors(&self) -> Vec<Executor> {
+        self.shared.known().executors.values().cloned().collect()
+    }
+
+    /// An executor by its id.
+    pub fn executor(&self, id: &ExecutorId) -> Option<Executor> {
+        self.shared.known().executors.get(id).cloned()
+    }
+
+    /// Waits for an executor: one that is connected, or the next to register.
+    /// Dropping the future abandons the wait.
+    pub async fn wait_executor(&self) -> Executor {
+        let mut events = self.events();
+        if let Some(executor) = self.executors().into_iter().find(Executor::is_connected) {
+            return executor;
+        }
+        loop {
+            match events.next().await {
+                Some(Event::Item(HarnessEvent::Registered { executor, .. })) => return executor,
+                // After a gap: whoever came in it is there.
+                Some(Event::Lagged(_)) => {
+                    if let Some(executor) = self.executors().into_iter().find(Executor::is_connected) {
+                        return executor;
+                    }
+                }
+                Some(Event::Item(_)) => {}
+                // The harness keeps the sending end for as long as this handle lives.
+                None => return std::future::pending().await,
+            }
+        }
+    }
+
+    /// The comings and goings from now on. A reader that is slow loses the
+    /// oldest ones, and is told how many.
+    pub fn events(&self) -> Events<HarnessEvent> {
+        let (sender, receiver) = events(EVENTS_KEPT, Overflow::DropOldest);
+        self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        receiver
+    }
+
+    /// Tells every executor to close, and waits until all are gone.
+    pub async fn close(&self, reason: &str) {
+        for executor in self.executors() {
+            executor.close(reason).await;
+        }
+    }
+
+    /// The runtime that the harness runs on.
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.shared.runtime
+    }
+}
+
+impl Shared {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // The registry never panics, and nothing else under the lock is left half done.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handler(&self, method: Method) -> Option<MethodHandler> {
+        self.handlers.lock().unwrap_or_else(PoisonError::into_inner).get(&method).cloned()
+    }
+
+    fn publish(&self, event: &HarnessEvent) {
+        let mut subscribers = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
+        subscribers.retain(|subscriber| subscriber.send(event.clone()).is_ok());
+    }
+}

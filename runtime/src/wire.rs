@@ -1,0 +1,159 @@
+//! One upgraded connection: a stream and the channel over it.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bma_proto_core::Time;
+use bma_proto_core::time::{Reason, earliest};
+use bma_proto_core::websocket::{Channel, Closed, How, Output};
+use futures_io::{AsyncRead, AsyncWrite};
+
+use crate::runtime::Stream;
+
+/// Bytes read at a time. The scratch belongs to the thread, not to a connection.
+const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// Reads that one pass makes before it lets others run.
+const MAX_READS: usize = 4;
+
+/// A wire buffer that is empty keeps at most this much room.
+const KEEP_WIRE_BYTES: usize = 1024;
+
+/// While more than this waits to be written, nothing is read: the peer must take its answers first.
+const MAX_UNSENT_BYTES: usize = 256 * 1024;
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH_BYTES]);
+}
+
+/// A connection as a driver sees it: text frames in and out. It owns no task.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: Box<dyn Stream>,
+    channel: Channel,
+    unsent: Vec<u8>,
+    written: usize,
+    /// Nothing more comes from the stream, or nothing more can go there.
+    broken: bool,
+    /// Reading has stopped because too much waits to be written.
+    congested: bool,
+}
+
+/// What reading brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Bytes came: outputs may be there.
+    Bytes,
+    /// Bytes came, and there may be more: come again.
+    More,
+}
+
+impl Wire {
+    pub(crate) fn new(stream: Box<dyn Stream>, channel: Channel) -> Self {
+        Self { stream, channel, unsent: Vec::new(), written: 0, broken: false, congested: false }
+    }
+
+    pub(crate) fn channel(&mut self) -> &mut Channel {
+        &mut self.channel
+    }
+
+    /// Reads what is there, up to a bound. Pending when there is nothing (any more).
+    pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>, now: Time) -> Poll<Progress> {
+        self.congested = self.unsent.len() - self.written > MAX_UNSENT_BYTES;
+        if self.broken || self.congested || self.channel.is_over() {
+            return Poll::Pending;
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            for read in 0..MAX_READS {
+                match Pin::new(&mut self.stream).poll_read(cx, scratch) {
+                    Poll::Ready(Ok(0)) => self.stream_ended(now),
+                    Poll::Ready(Ok(bytes)) => {
+                        self.channel.receive(now, &scratch[..bytes]);
+                        continue;
+                    }
+                    Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Poll::Ready(Err(_)) => self.stream_ended(now),
+                    Poll::Pending if read == 0 => return Poll::Pending,
+                    Poll::Pending => {}
+                }
+                return Poll::Ready(Progress::Bytes);
+            }
+            Poll::Ready(Progress::More)
+        })
+    }
+
+    fn stream_ended(&mut self, now: Time) {
+        self.broken = true;
+        self.channel.end_of_stream(now);
+    }
+
+    /// The next output of the channel.
+    pub(crate) fn output(&mut self) -> Option<Output> {
+        self.channel.poll()
+    }
+
+    /// Queues a text frame. False when the channel takes none any more: its end follows.
+    pub(crate) fn send(&mut self, text: &str) -> bool {
+        self.channel.send_text(text, &mut self.unsent).is_ok()
+    }
+
+    pub(crate) fn close(&mut self, now: Time, code: u16, reason: &str) {
+        // A code that may not be sent is one of ours gone wrong; an ordinary end is always allowed.
+        if self.channel.close(now, code, reason).is_err() {
+            let _ = self.channel.close(now, 1000, reason);
+        }
+    }
+
+    /// Writes what can be written now. True when reading had stopped and can go on.
+    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
+        let _ = self.poll_flush(cx, now);
+        self.congested && self.unsent.len() - self.written <= MAX_UNSENT_BYTES
+    }
+
+    /// Writes everything that waits. Ready once all of it is gone, or cannot go.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>, now: Time) -> Poll<()> {
+        self.channel.transmit(&mut self.unsent);
+        while self.written < self.unsent.len() && !self.broken {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.unsent[self.written..])) {
+                Ok(0) => self.stream_ended(now),
+                Ok(bytes) => self.written += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => self.stream_ended(now),
+            }
+        }
+        self.written = 0;
+        if self.unsent.capacity() > KEEP_WIRE_BYTES {
+            self.unsent = Vec::new();
+        } else {
+            self.unsent.clear();
+        }
+        Poll::Ready(())
+    }
+
+    pub(crate) fn deadline(&self) -> Option<(Time, Reason)> {
+        earliest(self.channel.deadline(), None)
+    }
+
+    /// Feeds the clock to the channel.
+    pub(crate) fn tick(&mut self, now: Time) {
+        self.channel.tick(now);
+    }
+
+    /// Shuts the stream down, best effort.
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.broken {
+            return Poll::Ready(());
+        }
+        Pin::new(&mut self.stream).poll_close(cx).map(drop)
+    }
+}
+
+/// The close code and reason that the machines are told: what the peer said, or what broke.
+pub(crate) fn told(closed: &Closed) -> (Option<u16>, String) {
+    match &closed.how {
+        How::Peer => (closed.code, closed.reason.clone()),
+        _ => (None, closed.to_string()),
+    }
+}
