@@ -1,1 +1,5 @@
 //! hands
+
+pub mod env;
+pub mod launch;
+pub mod os;

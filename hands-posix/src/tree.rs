@@ -1,0 +1,297 @@
+//! A program and everything that it started.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bma_hands::os::{Exit, Leftover, Member, ProcessTree, Processes, Signal, StatusLost};
+use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus};
+
+use crate::proc_table::{self, Process, Traits};
+use crate::signal::{self, Group};
+
+/// Every member of a tree has this variable, unless it dropped it: a list of random texts parted by commas,
+/// one for each tree that it belongs to (an executor may run inside another's tree).
+pub(crate) const MARKER_VARIABLE: &str = "BMA_TREE";
+
+/// No more members are remembered than this; past it they are found by the other traits alone.
+const MAX_KNOWN: usize = 65_536;
+
+/// A program and everything that it started.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    leader: i32,
+    /// Means the leader and nobody else, for ever.
+    #[cfg(target_os = "linux")]
+    leader_fd: OwnedFd,
+    parent: Parent,
+    exit: Mutex<Option<Result<Exit, StatusLost>>>,
+    state: Mutex<State>,
+}
+
+/// Whose child the leader is.
+#[derive(Debug)]
+pub(crate) enum Parent {
+    /// Ours.
+    Us,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The leader's status was collected: its number may mean somebody else.
+    released: bool,
+    search: Search,
+}
+
+/// Finding members again and again.
+#[derive(Debug)]
+struct Search {
+    marker: String,
+    known: BTreeMap<i32, u64>,
+}
+
+impl Search {
+    fn new(marker: String) -> Self {
+        Self { marker, known: BTreeMap::new() }
+    }
+
+    /// The living members. `leader` is the leader's id as long as that can mean nobody else.
+    fn find(&mut self, leader: Option<i32>) -> io::Result<Vec<Process>> {
+        let found = proc_table::find(&Traits { leader, marker: &self.marker, known: &self.known })?;
+        self.known = found.iter().take(MAX_KNOWN).map(|process| (process.id, process.began)).collect();
+        Ok(found)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind the locks is whole at every step.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tree {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn new(leader: i32, leader_fd: OwnedFd, marker: String, parent: Parent) -> Self {
+        let state = Mutex::new(State { released: false, search: Search::new(marker) });
+        Self { leader, leader_fd, parent, exit: Mutex::default(), state }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn new(leader: i32, marker: String, parent: Parent) -> Self {
+        let state = Mutex::new(State { released: false, search: Search::new(marker) });
+        Self { leader, parent, exit: Mutex::default(), state }
+    }
+
+    fn wait_id(&self) -> WaitId<'_> {
+        #[cfg(target_os = "linux")]
+        return WaitId::PidFd(std::os::fd::AsFd::as_fd(&self.leader_fd));
+        #[cfg(not(target_os = "linux"))]
+        return WaitId::Pid(rustix::process::Pid::from_raw(self.leader).unwrap_or(rustix::process::getpid()));
+    }
+
+    fn look(&self) -> Result<Option<Exit>, StatusLost> {
+        match self.parent {
+            Parent::Us => look(self.wait_id(), self.leader),
+        }
+    }
+
+    /// Collects the leader's status, which is known.
+    fn reap(&self) {
+        match self.parent {
+            Parent::Us => {
+                // Nothing to do about an error: somebody else has collected it.
+                let _ = rustix::process::waitid(self.wait_id(), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+            }
+        }
+    }
+
+    fn adopted_any(&self) -> bool {
+        match self.parent {
+            Parent::Us => false,
+        }
+    }
+
+    fn signal_group(&self, state: &mut State, signal: rustix::process::Signal) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        if signal::signal_group_of(&self.leader_fd, signal)? {
+            return Ok(());
+        }
+        if self.may_use_id(state) { Group::led_by(self.leader)?.signal(signal) } else { Ok(()) }
+    }
+
+    /// Whether the leader's number still means the leader.
+    fn may_use_id(&self, state: &mut State) -> bool {
+        if !state.released && self.look().is_err() {
+            // Somebody else reaped the leader: from now on its number may mean anybody.
+            state.released = true;
+        }
+        !state.released
+    }
+
+    fn find(&self, state: &mut State) -> io::Result<Vec<Process>> {
+        let leader = self.may_use_id(state).then_some(self.leader);
+        state.search.find(leader)
+    }
+}
+
+/// Signals one process that was found, unless it is gone.
+#[cfg(target_os = "linux")]
+fn signal_member(member: &Process, signals: &[rustix::process::Signal]) -> io::Result<()> {
+    let Some(fd) = signal::open_process(member.id)? else { return Ok(()) };
+    // Between the look and the opening the number may have come to mean another process.
+    if proc_table::read(member.id).is_none_or(|process| process.began != member.began) {
+        return Ok(());
+    }
+    signals.iter().try_for_each(|&signal| signal::signal_process(&fd, signal))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn signal_member(_: &Process, _: &[rustix::process::Signal]) -> io::Result<()> {
+    Ok(())
+}
+
+/// How the child exited, without taking its status.
+pub(crate) fn look(child: WaitId<'_>, id: i32) -> Result<Option<Exit>, StatusLost> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    match rustix::process::waitid(child, options) {
+        Ok(status) => Ok(status.map(|status| exit_of(&status))),
+        Err(_) => Err(StatusLost { id: id.cast_unsigned() }),
+    }
+}
+
+fn exit_of(status: &WaitIdStatus) -> Exit {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Exit::Code(code.into()),
+        (None, number) => {
+            let number = number.unwrap_or(0);
+            Exit::Signal { number, name: signal::name(number), core_dumped: status.dumped() }
+        }
+    }
+}
+
+impl Processes for Tree {
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        let signals = native(signal)?;
+        let mut state = lock(&self.state);
+        // Found before anything is signalled: a member that loses its parent to the signal is known by then.
+        let members = if signal == Signal::Interrupt { Ok(Vec::new()) } else { self.find(&mut state) };
+        for &one in signals {
+            self.signal_group(&mut state, one)?;
+        }
+        for member in members? {
+            // The group has had it, if there was a way to signal the group.
+            if member.group != self.leader || state.released {
+                signal_member(&member, signals)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn members(&self) -> io::Result<Vec<Member>> {
+        Ok(named(self.find(&mut lock(&self.state))?))
+    }
+}
+
+impl ProcessTree for Tree {
+    fn id(&self) -> u32 {
+        self.leader.cast_unsigned()
+    }
+
+    fn try_wait(&self) -> Result<Option<Exit>, StatusLost> {
+        let mut exit = lock(&self.exit);
+        if exit.is_none() {
+            *exit = self.look().transpose();
+        }
+        exit.clone().transpose()
+    }
+
+    fn release(&self) -> Leftover {
+        let running = matches!(self.try_wait(), Ok(None));
+        if running {
+            return Leftover::Possible;
+        }
+        let mut state = lock(&self.state);
+        if !std::mem::replace(&mut state.released, true) {
+            self.reap();
+        }
+        let group = Group::led_by(self.leader).is_ok_and(Group::has_any);
+        if group {
+            // Somebody of the group is there, so at this moment its number means the group and nothing else: the
+            // last chance to learn by it who is in it. An error shows again when the members are asked for.
+            let _ = state.search.find(Some(self.leader));
+        }
+        if group || self.adopted_any() { Leftover::Possible } else { Leftover::None }
+    }
+}
+
+/// Everything that bears a mark.
+#[derive(Debug)]
+pub(crate) struct Marked(Mutex<Search>);
+
+impl Marked {
+    pub(crate) fn new(marker: &str) -> Self {
+        Self(Mutex::new(Search::new(marker.to_owned())))
+    }
+}
+
+impl Processes for Marked {
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        let signals = native(signal)?;
+        lock(&self.0).find(None)?.iter().try_for_each(|member| signal_member(member, signals))
+    }
+
+    fn members(&self) -> io::Result<Vec<Member>> {
+        Ok(named(lock(&self.0).find(None)?))
+    }
+}
+
+fn native(signal: Signal) -> io::Result<&'static [rustix::process::Signal]> {
+    use rustix::process::Signal as Native;
+    match signal {
+        Signal::Interrupt => Ok(&[Native::INT]),
+        // A stopped process gets the one when it goes on.
+        Signal::Terminate => Ok(&[Native::TERM, Native::CONT]),
+        Signal::Kill => Ok(&[Native::KILL]),
+        // The trait may grow; what is not known here is not sent.
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+fn named(found: Vec<Process>) -> Vec<Member> {
+    found.into_iter().map(|process| Member { id: process.id.cast_unsigned(), name: process.name }).collect()
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let mut state = State { released: lock(&self.state).released, search: Search::new(String::new()) };
+        if state.released {
+            return;
+        }
+        if matches!(self.try_wait(), Ok(None)) {
+            // Nobody is left to hear of an error.
+            let _ = self.signal_group(&mut state, rustix::process::Signal::KILL);
+        }
+        match self.parent {
+            Parent::Us => self.reap_later(),
+        }
+    }
+}
+
+impl Tree {
+    /// Collects the status of a leader that was just killed: from a thread of its own, since the kernel may take
+    /// a while to end a process and a runtime may be ending too.
+    fn reap_later(&self) {
+        #[cfg(target_os = "linux")]
+        if let Ok(fd) = self.leader_fd.try_clone() {
+            let work = move || {
+                use std::os::fd::AsFd as _;
+                let _ = rustix::process::waitid(WaitId::PidFd(fd.as_fd()), WaitIdOptions::EXITED);
+            };
+            // Without a thread the last chance is below.
+            if std::thread::Builder::new().name("bma-reap".into()).stack_size(64 * 1024).spawn(work).is_ok() {
+                return;
+            }
+        }
+        self.reap();
+    }
+}

@@ -1,0 +1,493 @@
+//! What a user of the bash tool sees, with real shells. Tests named `fN_` prove the row N of the field reports.
+#![allow(clippy::unwrap_used)] // a test panics on purpose
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bma_hands_posix::Posix;
+use bma_hands_posix::hands::bash::{BashEnd, BashError};
+use bma_hands_posix::hands::launch::{LaunchRefusal, LaunchRequest, LaunchSpec};
+use bma_hands_posix::hands::os::{Exit, SpawnError};
+use bma_proto_core::contract::ToolOutcome;
+use bma_runtime::{CancelReason, Canceler};
+use support::*;
+
+#[test]
+fn output_and_exit_code_stand_in_their_order() {
+    session(async |session| {
+        let report = session.run("echo out; echo err >&2; printf more; exit 3").await;
+        assert_eq!(text(&report), "out\nmore\nerr\nexit_code: 3");
+        assert!(!report.output().is_error);
+        assert_eq!(report.end, BashEnd::Exited);
+        assert_eq!(report.begun, Some(true));
+
+        let report = session.run("pwd; shopt -q login_shell && echo login").await;
+        assert_eq!(stdout(&report), format!("{}\nlogin\n", session.root.canonicalize().unwrap().display()));
+
+        let mut input = input("pwd; echo $A");
+        input.cwd = Some("sub/folder".into());
+        input.env = [("A", "b c")].into();
+        std::fs::create_dir_all(session.root.join("sub/folder")).unwrap();
+        let report = session.run_input(input).await.unwrap();
+        assert!(stdout(&report).ends_with("sub/folder\nb c\n"), "{}", stdout(&report));
+    });
+}
+
+#[test]
+fn several_lines_run_as_one_script() {
+    session(async |session| {
+        let report = session.run("f() {\n  echo \"$LINENO $1\"\n}\nf a\ncat <<EOF\n$0 $#\nEOF\nexit 4").await;
+        assert_eq!(text(&report), "2 a\nbash 0\nexit_code: 4");
+        let report = session.run("echo a\nif; then").await;
+        assert!(stderr(&report).contains("line 2"), "{}", stderr(&report));
+        assert_eq!(report.exit, Some(Exit::Code(2)));
+    });
+}
+
+#[test]
+fn f1_process_substitution_does_not_hold_the_call() {
+    session(async |session| {
+        let report = session.run("exec > >(cat); echo hi; exit 3").await;
+        assert_eq!(text(&report), "hi\nexit_code: 3");
+        assert!(report.duration < Duration::from_secs(2), "{:?}", report.duration);
+    });
+}
+
+#[test]
+fn f1_a_survivor_holds_the_call_for_the_grace_alone() {
+    session(async |session| {
+        let seconds = unique_seconds();
+        let report = session.run(&format!("sleep {seconds} & echo hi; exit 3")).await;
+        assert!(report.duration >= Duration::from_millis(900), "{:?}", report.duration);
+        assert!(report.duration < Duration::from_secs(2), "{:?}", report.duration);
+        let text = text(&report);
+        assert!(text.starts_with("hi\nstill running: process "), "{text}");
+        assert!(
+            text.contains("(sleep)") && text.contains("no longer kept") && text.ends_with("exit_code: 3"),
+            "{text}"
+        );
+        assert_eq!(running(&seconds).len(), 1, "it lives until the session ends");
+        let ended = session.processes.end_all(&session.runtime, Duration::from_secs(10)).await;
+        assert!(ended.is_empty(), "{ended:?}");
+        assert!(running(&seconds).is_empty());
+    });
+}
+
+#[test]
+fn a_survivor_can_go_on_writing() {
+    session(async |session| {
+        // A closed pipe would end the loop by SIGPIPE, a full one would block it.
+        let loop_ = "for i in $(seq 1 20); do head -c 100000 /dev/zero; sleep 0.1; done; touch finished";
+        let report = session.run(&format!("({loop_}) & echo started")).await;
+        assert!(report.output_held && !report.survivors.is_empty(), "{report:?}");
+        session.until("the survivor finishes", || session.root.join("finished").exists()).await;
+    });
+}
+
+#[test]
+fn f2_timeout_ends_the_whole_pipeline() {
+    session(async |session| {
+        let seconds = unique_seconds();
+        let command = format!("(while :; do echo x; sleep 1; done) & sleep {seconds} | cat");
+        let report = session.run_for(&command, Duration::from_millis(1_500)).await;
+        assert!(matches!(report.end, BashEnd::TimedOut { deadline: false, .. }), "{:?}", report.end);
+        assert!(report.duration < Duration::from_secs(5), "{:?}", report.duration);
+        assert!(stdout(&report).starts_with("x\nx\n"), "{}", stdout(&report));
+        let output = report.output();
+        assert!(output.is_error);
+        assert_eq!(output.outcome, ToolOutcome::Succeeded);
+        assert!(running(&seconds).is_empty());
+        assert_eq!(session.processes.count(), 0);
+    });
+}
+
+#[test]
+fn f3_a_job_without_output_is_listed_and_ended_with_the_session() {
+    session(async |session| {
+        let report = session.run("yes >/dev/null 2>&1 & echo ok").await;
+        assert!(report.duration < Duration::from_millis(900), "nothing holds the output: {:?}", report.duration);
+        assert_eq!(report.survivors.len(), 1, "{:?}", report.survivors);
+        let id = report.survivors[0].id;
+        assert!(text(&report).contains(&format!("still running: process {id} (yes)")), "{}", text(&report));
+        assert!(state(id).is_some_and(|state| state != 'Z'));
+        let ended = session.processes.end_all(&session.runtime, Duration::from_secs(10)).await;
+        assert!(ended.is_empty(), "{ended:?}");
+        assert!(state(id).is_none_or(|state| state == 'Z'));
+    });
+}
+
+#[test]
+fn f4_a_descendant_with_a_session_of_its_own_is_ended_by_a_cancel() {
+    session(async |session| {
+        let (marked, bare) = (unique_seconds(), unique_seconds());
+        let command = format!("setsid sleep {marked} & env -i setsid sleep {bare} & touch ready; wait");
+        let report = session.run_and_cancel(&command).await;
+        assert!(matches!(&report.end, BashEnd::Canceled { ended, .. } if ended.is_empty()), "{:?}", report.end);
+        assert_eq!(report.output().outcome, ToolOutcome::Canceled);
+        assert!(running(&marked).is_empty() && running(&bare).is_empty());
+    });
+}
+
+#[test]
+fn f4_a_descendant_that_escaped_silently_is_ended_with_the_session() {
+    session(async |session| {
+        let seconds = unique_seconds();
+        let report = session.run(&format!("setsid -f sleep {seconds} >/dev/null 2>&1 </dev/null; echo ok")).await;
+        assert_eq!(report.exit, Some(Exit::Code(0)));
+        session.processes.end_all(&session.runtime, Duration::from_secs(10)).await;
+        // Told or not: it must not be claimed to be gone while it lives.
+        assert!(running(&seconds).is_empty());
+    });
+}
+
+#[test]
+fn f9_a_fork_loop_is_ended_completely() {
+    session(async |session| {
+        let seconds = unique_seconds();
+        let command = format!("touch ready; while :; do sleep {seconds} & sleep 0.01; done");
+        let started = Instant::now();
+        let report = session.run_and_cancel(&command).await;
+        assert_eq!(report.output().outcome, ToolOutcome::Canceled);
+        assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+        assert!(running(&seconds).is_empty());
+    });
+}
+
+#[test]
+fn f9_a_fork_loop_that_ignores_term_is_ended_completely() {
+    session(async |session| {
+        let seconds = unique_seconds();
+        let command = format!("trap '' TERM; touch ready; while :; do sleep {seconds} & sleep 0.01; done");
+        let report = session.run_and_cancel(&command).await;
+        assert_eq!(report.output().outcome, ToolOutcome::Canceled);
+        assert!(matches!(&report.exit, Some(Exit::Signal { name, .. }) if name == "SIGKILL"), "{:?}", report.exit);
+        assert!(running(&seconds).is_empty());
+    });
+}
+
+#[test]
+fn f10_signals_are_as_a_program_expects_them() {
+    session(async |session| {
+        let report =
+            session.run_for("yes | head -n 1; grep -E 'Sig(Ign|Blk)' /proc/self/status", Duration::from_secs(5)).await;
+        let zero = "0000000000000000";
+        assert_eq!(stdout(&report), format!("y\nSigBlk:\t{zero}\nSigIgn:\t{zero}\n"));
+    });
+}
+
+#[test]
+fn a_handler_of_term_has_its_grace_and_its_output_is_kept() {
+    session(async |session| {
+        let command = "trap 'sleep 0.5; echo bye; exit 0' TERM; touch ready; sleep 60 & wait";
+        let report = session.run_and_cancel(command).await;
+        assert_eq!(stdout(&report), "bye\n");
+        assert_eq!(report.exit, Some(Exit::Code(0)));
+        assert_eq!(report.output().outcome, ToolOutcome::Canceled);
+    });
+}
+
+#[test]
+fn f23_death_by_signal_is_named_and_apart_from_the_same_code() {
+    session(async |session| {
+        let report = session.run("kill -SEGV $$").await;
+        let shown = text(&report);
+        assert!(shown.contains("killed by SIGSEGV (signal 11"), "{shown}");
+        assert!(shown.ends_with("exit_code: 139"), "{shown}");
+        assert!(!report.output().is_error);
+        assert_eq!(text(&session.run("exit 139").await), "exit_code: 139");
+        let inner = text(&session.run("sh -c 'kill -KILL $$'").await);
+        assert!(inner.ends_with("exit_code: 137"), "{inner}");
+    });
+}
+
+#[test]
+fn f24_f25_timeout_deadline_and_cancel_keep_the_output_and_are_told_apart() {
+    session(async |session| {
+        let report = session.run_for("echo early; sleep 30", Duration::from_secs(1)).await;
+        let timed_out = text(&report);
+        assert!(timed_out.starts_with("early\ntimed out after 1."), "{timed_out}");
+        assert!(timed_out.contains("timeout_ms was 1000 ms"), "{timed_out}");
+        assert!(report.duration >= Duration::from_secs(1) && report.duration < Duration::from_secs(2));
+        assert!(report.output().is_error && report.output().outcome == ToolOutcome::Succeeded);
+
+        let mut call = session.call(input("echo early; sleep 30"));
+        call.deadline = Some(session.runtime.now() + Duration::from_millis(500));
+        let report = session.bash.run(call).await.unwrap();
+        assert!(matches!(report.end, BashEnd::TimedOut { deadline: true, .. }));
+        assert!(text(&report).starts_with("early\ntimed out after 0."), "{}", text(&report));
+        assert!(text(&report).contains("the deadline of the call"), "{}", text(&report));
+
+        let report = session.run_and_cancel("echo early; touch ready; sleep 30").await;
+        let canceled = text(&report);
+        assert!(canceled.starts_with("early\ncanceled after "), "{canceled}");
+        assert_eq!(report.output().outcome, ToolOutcome::Canceled);
+    });
+}
+
+#[test]
+fn f26_failures_of_wrapped_commands_are_kept() {
+    session(async |session| {
+        assert_eq!(session.run("sh -c 'exit 7' >log 2>&1").await.exit, Some(Exit::Code(7)));
+        assert_eq!(session.run("sh -c 'exit 7' >log 2>&1 & wait $!").await.exit, Some(Exit::Code(7)));
+    });
+}
+
+#[test]
+fn f27_a_profile_that_replaces_the_shell_is_no_silent_success() {
+    session(async |session| {
+        for (profile, exit) in [("exec true", 0), ("exit 5", 5)] {
+            std::fs::write(session.home.join(".bash_profile"), profile).unwrap();
+            let report = session.run("touch made; exit 9").await;
+            assert!(!session.root.join("made").exists());
+            assert_eq!(report.begun, Some(false));
+            assert_eq!(report.exit, Some(Exit::Code(exit)));
+            assert!(report.output().is_error);
+            assert!(text(&report).contains("the login profile ended or replaced the shell"), "{}", text(&report));
+        }
+        std::fs::write(session.home.join(".bash_profile"), "echo hello; sleep 1000 >/dev/null 2>&1 & export A=1")
+            .unwrap();
+        let report = session.run("touch made; echo $A; exit 9").await;
+        assert!(session.root.join("made").exists() && stdout(&report) == "hello\n1\n", "{report:?}");
+        assert_eq!((report.begun, report.exit), (Some(true), Some(Exit::Code(9))));
+
+        std::fs::write(session.home.join(".bash_profile"), "sleep 1000").unwrap();
+        let report = session.run_for("exit 9", Duration::from_millis(300)).await;
+        assert!(text(&report).contains("the login profile was still running"), "{}", text(&report));
+    });
+}
+
+#[test]
+fn f28_f122_a_missing_directory_is_named_and_harms_nothing_else() {
+    session(async |session| {
+        std::fs::create_dir(session.root.join("d")).unwrap();
+        let mut inside = input("echo ok");
+        inside.cwd = Some("d".to_owned());
+        assert_eq!(text(&session.run_input(inside.clone()).await.unwrap()), "ok\nexit_code: 0");
+        assert_eq!(session.run("cd d && rm -rf ../d").await.exit, Some(Exit::Code(0)));
+        let error = session.run_input(inside).await.unwrap_err();
+        assert_eq!(error.to_string(), "cwd does not exist: d");
+        assert!(error.output().is_error && error.output().outcome == ToolOutcome::Succeeded);
+        assert_eq!(text(&session.run("echo ok").await), "ok\nexit_code: 0");
+
+        std::fs::remove_dir_all(&session.root).unwrap();
+        let error = session.run_input(input("echo ok")).await.unwrap_err();
+        assert!(matches!(error, BashError::Spawn(SpawnError::DirectoryMissing { .. })), "{error:?}");
+        std::fs::create_dir(&session.root).unwrap();
+    });
+}
+
+#[test]
+fn f29_stdin_is_at_its_end() {
+    session(async |session| {
+        let report =
+            session.run_for("cat; readlink /proc/self/fd/0; tty; exec </dev/tty", Duration::from_secs(5)).await;
+        assert_eq!(stdout(&report), "/dev/null\nnot a tty\n");
+        assert!(stderr(&report).contains("/dev/tty"), "there is no controlling terminal: {}", stderr(&report));
+    });
+}
+
+#[test]
+fn f30_f114_endless_output_neither_grows_nor_delays_anything() {
+    session(async |session| {
+        let mut flood = input("yes \"$(printf %0200d 0)\"");
+        flood.timeout_ms = Some(2_000);
+        let flood = session.start(session.call(flood));
+        let mut slowest = Duration::ZERO;
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(1_500) {
+            let asked = Instant::now();
+            session.pause(Duration::from_millis(5)).await;
+            slowest = slowest.max(asked.elapsed());
+        }
+        let report = flood.await.unwrap();
+        assert!(matches!(report.end, BashEnd::TimedOut { .. }));
+        assert!(report.duration < Duration::from_secs(3), "{:?}", report.duration);
+        assert!(slowest < Duration::from_millis(150), "{slowest:?}");
+        assert!(report.stdout.kept().len() <= 1024 * 1024);
+        assert!(report.stdout.total_bytes() > 8 * 1024 * 1024, "{}", report.stdout.total_bytes());
+        let shown = text(&report);
+        let total = report.stdout.total_bytes() + report.stderr.total_bytes();
+        assert!(shown.len() <= 48 * 1024);
+        assert!(
+            shown.ends_with(&format!("(output truncated to fit the result; {total} bytes total)")),
+            "{}",
+            &shown[shown.len() - 200..]
+        );
+    });
+}
+
+#[test]
+fn totals_are_exact() {
+    session(async |session| {
+        let report = session.run("head -c 20000000 /dev/zero; head -c 3000001 /dev/zero >&2; exit 1").await;
+        assert_eq!((report.stdout.total_bytes(), report.stderr.total_bytes()), (20_000_000, 3_000_001));
+        let shown = text(&report);
+        assert!(shown.ends_with("exit_code: 1 (output truncated to fit the result; 23000001 bytes total)"));
+    });
+}
+
+#[test]
+fn f32_a_long_command_runs_and_a_longer_one_is_refused_clearly() {
+    session(async |session| {
+        let long = format!(": {}; echo end; exit 6", "a".repeat(200 * 1024));
+        assert_eq!(text(&session.run(&long).await), "end\nexit_code: 6");
+        let longer = format!(": {}; echo end", "a".repeat(3 * 1024 * 1024));
+        let error = session.run_input(input(&longer)).await.unwrap_err();
+        let limit = session.os.max_command_bytes();
+        assert!(
+            error.to_string().starts_with(&format!("command too long: {} bytes, limit {limit}", longer.len())),
+            "{error}"
+        );
+        assert!(matches!(
+            session.run_input(input("echo a\0b")).await,
+            Err(BashError::Spawn(SpawnError::NulCharacter { .. }))
+        ));
+    });
+}
+
+#[test]
+fn f118_nothing_of_the_executor_reaches_a_command() {
+    // A descriptor that somebody forgot to protect.
+    let leak = std::fs::File::open("/dev/zero").unwrap();
+    let inherited = rustix::io::fcntl_dupfd_cloexec(&leak, 40).unwrap();
+    rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap();
+    session(async |session| {
+        let report = session.run("ls /proc/self/fd | tr '\\n' ' '; ls -l /proc/self/fd | grep -c zero").await;
+        assert_eq!(stdout(&report), "0 1 2 3 0\n", "three streams, and the listing itself");
+        let report = session.run("sh -c 'ls /proc/self/fd' | tr '\\n' ' '").await;
+        assert_eq!(stdout(&report), "0 1 2 3 ");
+    });
+}
+
+#[test]
+fn the_environment_is_checked() {
+    session(async |session| {
+        let mut refused = input("touch ran");
+        refused.env = [("LD_PRELOAD", "/tmp/x.so")].into();
+        let error = session.run_input(refused).await.unwrap_err();
+        assert_eq!(error.to_string(), "env LD_PRELOAD may not be set by a request");
+        assert!(!session.root.join("ran").exists());
+    });
+}
+
+#[test]
+fn a_launch_hook_wraps_moves_changes_and_refuses() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let kept = seen.clone();
+    let hook = move |request: LaunchRequest| {
+        kept.lock().unwrap().push(request.clone());
+        async move {
+            let command = request.argv[2].to_str().unwrap().to_owned();
+            let mut spec = LaunchSpec::unchanged();
+            match command.as_str() {
+                "refuse" => return Err(LaunchRefusal::new("local_confirmation_denied", "not on this machine")),
+                "wrap" => {
+                    spec.argv =
+                        Some(vec!["env".into(), "WRAPPED=1".into(), "sh".into(), "-c".into(), "echo $WRAPPED".into()])
+                }
+                "move" => spec.dir = Some("/usr".into()),
+                "gone" => spec.dir = Some("/nonexistent/dir".into()),
+                "missing" => spec.argv = Some(vec!["/nonexistent/program".into()]),
+                _ => spec.env = Some(vec![("ONLY".into(), "this".into())]),
+            }
+            Ok(spec)
+        }
+    };
+    session_on(
+        Arc::new(Posix::direct()),
+        move |options| options.launch = Some(Arc::new(hook)),
+        async |session| {
+            let error = session.run_input(input("refuse")).await.unwrap_err();
+            assert_eq!(error.to_string(), "local_confirmation_denied: not on this machine");
+            assert!(error.output().is_error);
+            assert_eq!(stdout(&session.run("wrap").await), "1\n");
+            assert_eq!(session.run("move").await.exit, Some(Exit::Code(127)), "the command itself is unknown");
+            assert_eq!(stdout(&session.run("echo $ONLY$HOME").await), "this\n");
+            let error = session.run_input(input("gone")).await.unwrap_err();
+            assert_eq!(error.to_string(), "cwd does not exist: /nonexistent/dir");
+            let error = session.run_input(input("missing")).await.unwrap_err();
+            assert_eq!(error.to_string(), "program not found: /nonexistent/program");
+            let first = seen.lock().unwrap()[0].clone();
+            assert_eq!(first.argv, ["bash", "-lc", "refuse"]);
+            assert_eq!((first.tool.as_deref(), first.cwd.as_deref()), (Some("bash"), None));
+            assert_eq!(first.default_cwd, session.workspace.path());
+        },
+    );
+}
+
+#[test]
+fn a_stopping_session_cancels_its_calls_and_takes_no_more() {
+    session(async |session| {
+        let seconds = unique_seconds();
+        let call = session.start(session.call(input(&format!("touch ready; sleep {seconds}"))));
+        session.until("the command is under way", || session.root.join("ready").exists()).await;
+        let ended = session.processes.end_all(&session.runtime, Duration::from_secs(10)).await;
+        assert!(ended.is_empty() && running(&seconds).is_empty(), "{ended:?}");
+        let report = call.await.unwrap();
+        assert!(matches!(report.end, BashEnd::Canceled { reason: CancelReason::SessionStopped, .. }));
+        let refused = session.run_input(input("echo no")).await;
+        assert!(matches!(refused, Err(BashError::Canceled(CancelReason::SessionStopped))), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_dropped_wait_abandons_nothing_but_the_wait() {
+    session(async |session| {
+        let call = session.call(input("sleep 0.3; touch finished"));
+        let mut wait = Box::pin(session.bash.run(call));
+        let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(wait.as_mut().poll(cx).is_pending())).await;
+        assert!(polled);
+        drop(wait);
+        session.until("the command finishes", || session.root.join("finished").exists()).await;
+        session.until("the call is over", || session.processes.count() == 0).await;
+    });
+}
+
+#[test]
+fn a_cancel_before_the_start_starts_nothing() {
+    session(async |session| {
+        let (canceler, cancellation) = Canceler::new();
+        canceler.cancel(CancelReason::Canceled);
+        let mut call = session.call(input("touch ran"));
+        call.cancellation = cancellation;
+        let error = session.bash.run(call).await.unwrap_err();
+        assert!(matches!(error, BashError::Canceled(CancelReason::Canceled)));
+        assert_eq!(error.output().outcome, ToolOutcome::Canceled);
+        assert!(!session.root.join("ran").exists());
+        let mut bad = input("touch ran");
+        bad.timeout_ms = Some(-1);
+        assert!(matches!(session.run_input(bad).await, Err(BashError::InvalidTimeout(-1))));
+    });
+}
+
+#[test]
+fn progress_tells_the_newest_output() {
+    session(async |session| {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let kept = told.clone();
+        let mut call = session.call(input("echo first; sleep 0.8; echo second; sleep 0.8"));
+        call.progress = Some(Arc::new(move |text: &str| kept.lock().unwrap().push(text.to_owned())));
+        session.bash.run(call).await.unwrap();
+        assert_eq!(*told.lock().unwrap(), ["first", "second"]);
+    });
+}
+
+#[test]
+fn leftovers_are_bounded_and_those_that_ended_make_room() {
+    session(async |session| {
+        let command = "touch stop-me; (until [ -e stop ]; do sleep 0.05; done) >/dev/null 2>&1 & ";
+        for _ in 0..64 {
+            assert_eq!(session.run(command).await.survivors.is_empty(), false);
+        }
+        let refused = session.run_input(input("echo more")).await;
+        assert!(matches!(refused, Err(BashError::TooManyProcesses)), "{refused:?}");
+        std::fs::write(session.root.join("stop"), "").unwrap();
+        let started = Instant::now();
+        while session.run_input(input("true")).await.is_err() {
+            assert!(started.elapsed() < Duration::from_secs(10), "ended leftovers make no room");
+            session.pause(Duration::from_millis(20)).await;
+        }
+    });
+}
