@@ -121,17 +121,6 @@ macro_rules! catalogue {
                 match self { $( Self::$variant(_) => Method::$variant, )+ }
             }
 
-            /// Reads the params of `method` from JSON text.
-            ///
-            /// # Errors
-            /// When the text is no JSON or lacks what the method's params require; the error names it.
-            pub fn from_json(method: Method, text: &str) -> Result<Self, serde_json::Error> {
-                let mut deserializer = serde_json::Deserializer::from_str(text);
-                let params = Self::deserialize(method, &mut deserializer)?;
-                deserializer.end()?;
-                Ok(params)
-            }
-
             /// Reads the params of `method`.
             pub(crate) fn deserialize<'de, D>(method: Method, deserializer: D) -> Result<Self, D::Error>
             where

@@ -193,6 +193,8 @@ fn finish(
         }
     };
     let now = shared.runtime.now();
+    let finished = shared.handlers().finished.clone();
+    let told = finished.map(|hook| (hook, session_id.clone(), tool_call_id.clone()));
     shared.with(|locked| {
         let key = (session_id, tool_call_id);
         locked.cancelers.remove(&key);
@@ -208,6 +210,9 @@ fn finish(
         // A session that is gone has nobody to take it; its harness knows that.
         let _ = locked.machine.finish_tool_call(now, result);
     });
+    if let Some((hook, session_id, tool_call_id)) = told {
+        hook(&session_id, &tool_call_id);
+    }
 }
 
 fn request(shared: &Arc<Shared>, id: InboundId, params: AnyParams) {

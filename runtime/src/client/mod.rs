@@ -54,6 +54,25 @@ impl fmt::Debug for Client {
     }
 }
 
+/// A [`Client`] that may be gone.
+#[derive(Clone)]
+pub struct WeakClient {
+    shared: std::sync::Weak<Shared>,
+}
+
+impl WeakClient {
+    /// The client, while somebody else holds it.
+    pub fn upgrade(&self) -> Option<Client> {
+        self.shared.upgrade().map(|shared| Client { shared })
+    }
+}
+
+impl fmt::Debug for WeakClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakClient").finish_non_exhaustive()
+    }
+}
+
 /// What the handles and the driver share.
 pub(crate) struct Shared {
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -84,6 +103,7 @@ type AssignHandler = Arc<dyn Fn(SessionAssignParams) -> BoxFuture<Result<bool, J
 type StopHandler = Arc<dyn Fn(SessionStop) -> BoxFuture<bool> + Send + Sync>;
 type AcceptHook = Arc<dyn Fn(&ToolCallParams) -> Result<(), JSONRPCError> + Send + Sync>;
 type DrainHook = Arc<dyn Fn(&ExecutorDrainParams) + Send + Sync>;
+type FinishedHook = Arc<dyn Fn(&SessionId, &ToolCallId) + Send + Sync>;
 type LostHook = Arc<dyn Fn(ToolResultParams, RequestError) + Send + Sync>;
 
 #[derive(Default)]
@@ -94,6 +114,7 @@ struct Handlers {
     stop: Option<StopHandler>,
     accept: Option<AcceptHook>,
     drain: Option<DrainHook>,
+    finished: Option<FinishedHook>,
     lost: Option<LostHook>,
 }
 
@@ -244,6 +265,16 @@ impl Client {
     /// Told when the harness drains this executor.
     pub fn on_drain<F: Fn(&ExecutorDrainParams) + Send + Sync + 'static>(&self, hook: F) {
         self.shared.handlers().drain = Some(Arc::new(hook));
+    }
+
+    /// Told when a tool call has its result, which may still be on its way. It must be quick.
+    pub fn on_tool_call_finished<F: Fn(&SessionId, &ToolCallId) + Send + Sync + 'static>(&self, hook: F) {
+        self.shared.handlers().finished = Some(Arc::new(hook));
+    }
+
+    /// A handle that does not keep the client alive, for handlers that need the client itself.
+    pub fn downgrade(&self) -> WeakClient {
+        WeakClient { shared: Arc::downgrade(&self.shared) }
     }
 
     /// Given every tool result that the harness did not accept after all

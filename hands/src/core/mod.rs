@@ -1,0 +1,244 @@
+//! The execution core: sessions of any number of brains, and the tools that serve them.
+
+mod options;
+mod session;
+mod tools;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bma_proto_core::contract::{ErrorCode, ErrorReason, JSONRPCError, SessionAssignParams, SessionId};
+use bma_runtime::{Client, Runtime, SessionStop};
+
+use crate::bash::{Bash, BashOptions};
+use crate::blocking::blocking;
+use crate::os::Os;
+
+pub use options::{CoreOptions, EndAfterToolCall, WorkspaceFor};
+pub use session::CoreSession;
+
+/// How long a session's processes may take to end when the harness names no time.
+const END_WITHIN: Duration = Duration::from_secs(15);
+
+/// What is left of the time that a harness names for the answer itself to get there.
+const ANSWER_ALLOWANCE: Duration = Duration::from_millis(500);
+
+/// The hands of a machine: attach it to one [`Client`] for each brain.
+///
+/// Sessions are keyed by (brain, session id): two brains may use the same id
+/// without seeing each other, and a request reaches only sessions that its own
+/// brain assigned. Each has a workspace and processes of its own; capacity is
+/// shared. `bash` is no sandbox: every brain runs as the user of this program.
+///
+/// A cheap clone; all clones are the same core.
+#[derive(Clone)]
+pub struct Core {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("sessions", &self.shared.sessions().len()).finish_non_exhaustive()
+    }
+}
+
+type Key = (Arc<str>, SessionId);
+
+struct Shared {
+    runtime: Arc<dyn Runtime>,
+    os: Arc<dyn Os>,
+    options: CoreOptions,
+    bash: Bash,
+    brains: Mutex<BTreeSet<Arc<str>>>,
+    sessions: Mutex<BTreeMap<Key, Slot>>,
+}
+
+/// A place in the capacity: taken before the set-up begins.
+enum Slot {
+    SettingUp,
+    Open(Arc<CoreSession>),
+}
+
+/// A core cannot be made, or attached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CoreError {
+    /// The work root cannot be made or is no directory.
+    #[error("work root {}: {source}; choose a directory that this user can write", path.display())]
+    WorkRoot {
+        /// The path as given.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A brain of this name is attached already.
+    #[error("brain {0:?} is attached already: give each brain a name of its own")]
+    DuplicateBrain(String),
+    /// A limit that makes no sense.
+    #[error("{field}: {problem}")]
+    Option {
+        /// The option.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+}
+
+impl Core {
+    /// Checks the options and makes the work root.
+    ///
+    /// # Errors
+    /// [`CoreError`].
+    pub fn new(runtime: Arc<dyn Runtime>, os: Arc<dyn Os>, options: CoreOptions) -> Result<Self, CoreError> {
+        let options = options.checked()?;
+        let mut bash = BashOptions::new(options.env.clone());
+        bash.timeout = options.bash_timeout;
+        bash.max_output_bytes = options.max_output_bytes;
+        bash.launch = options.launch.clone();
+        let bash = Bash::new(Arc::clone(&runtime), Arc::clone(&os), bash);
+        Ok(Self {
+            shared: Arc::new(Shared {
+                runtime,
+                os,
+                options,
+                bash,
+                brains: Mutex::new(BTreeSet::new()),
+                sessions: Mutex::new(BTreeMap::new()),
+            }),
+        })
+    }
+
+    /// Serves one brain on `client`: its sessions, and the seven tools in them.
+    /// Call it before [`Client::start`]. `brain` names the harness, such as
+    /// `cloud` or `local`, and is part of its sessions' paths.
+    ///
+    /// # Errors
+    /// [`CoreError::DuplicateBrain`].
+    pub fn attach(&self, brain: &str, client: &Client) -> Result<(), CoreError> {
+        let brain: Arc<str> = brain.into();
+        if !self.shared.brains.lock().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(&brain)) {
+            return Err(CoreError::DuplicateBrain(brain.to_string()));
+        }
+        let (shared, owner) = (Arc::clone(&self.shared), Arc::clone(&brain));
+        client.on_session_assign(move |params| {
+            let (shared, brain) = (Arc::clone(&shared), Arc::clone(&owner));
+            async move { shared.assign(brain, params).await.map(|()| true) }
+        });
+        let (shared, owner) = (Arc::clone(&self.shared), Arc::clone(&brain));
+        client.on_session_stop(move |stop: SessionStop| {
+            let (shared, brain) = (Arc::clone(&shared), Arc::clone(&owner));
+            async move { shared.stop((brain, stop.session_id), stop.within).await }
+        });
+        tools::serve(&self.shared, &brain, client);
+        Ok(())
+    }
+
+    /// Ends every session of every brain, and everything of them. Nothing is
+    /// reported to the harnesses: stop the clients first. True when all is gone.
+    pub async fn close(&self) -> bool {
+        let keys: Vec<Key> = self.shared.sessions().keys().cloned().collect();
+        let mut all_gone = true;
+        for key in keys {
+            all_gone &= self.shared.stop(key, None).await;
+        }
+        all_gone
+    }
+
+    /// An open session.
+    pub fn session(&self, brain: &str, session_id: &SessionId) -> Option<Arc<CoreSession>> {
+        self.shared.session(&(brain.into(), session_id.clone()))
+    }
+
+    /// How many sessions are open.
+    pub fn session_count(&self) -> usize {
+        self.shared.sessions().len()
+    }
+}
+
+impl Shared {
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Key, Slot>> {
+        // Nothing under the lock is left half done by a panic.
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn session(&self, key: &Key) -> Option<Arc<CoreSession>> {
+        match self.sessions().get(key) {
+            Some(Slot::Open(session)) => Some(Arc::clone(session)),
+            Some(Slot::SettingUp) | None => None,
+        }
+    }
+
+    /// Takes a place, if there is one.
+    fn reserve(&self, key: &Key) -> Result<(), JSONRPCError> {
+        let mut sessions = self.sessions();
+        let busy = |message: String| Err(ErrorCode::ExecutorBusy.error(message).with_retryable(true));
+        let of_brain = sessions.keys().filter(|(brain, _)| *brain == key.0).count();
+        let max_per_brain = self.options.max_sessions_per_brain.unwrap_or(self.options.max_sessions);
+        if sessions.contains_key(key) {
+            return Err(ErrorCode::Conflict.error(format!("session {} is open here already", key.1)));
+        }
+        if sessions.len() >= self.options.max_sessions {
+            return busy(format!("all {} sessions of this machine are taken", sessions.len()));
+        }
+        if of_brain >= max_per_brain {
+            return busy(format!("all {of_brain} sessions for this brain are taken"));
+        }
+        sessions.insert(key.clone(), Slot::SettingUp);
+        Ok(())
+    }
+
+    async fn assign(self: &Arc<Self>, brain: Arc<str>, params: SessionAssignParams) -> Result<(), JSONRPCError> {
+        if params
+            .mcp_servers
+            .iter()
+            .any(|server| server.connection_origin == bma_proto_core::contract::McpConnectionOrigin::Environment)
+        {
+            let message = "this executor does not run MCP servers: assign the session without them";
+            return Err(ErrorCode::CapabilityUnavailable.error(message).with_capability("mcp.stdio"));
+        }
+        let key = (brain, params.session_id.clone());
+        self.reserve(&key)?;
+        let (shared, owner) = (Arc::clone(self), Arc::clone(&key.0));
+        let opened = blocking(&self.runtime, move || session::open(&shared.options, shared.os.as_ref(), owner, params));
+        let opened = match opened.await {
+            Ok(opened) => opened.map_err(|error| {
+                let error = ErrorCode::ResourceUnavailable.error(format!("the workspace cannot be opened: {error}"));
+                error.with_reason(ErrorReason::WorkspaceUnavailable)
+            }),
+            Err(ended) => Err(ErrorCode::InternalError.error(ended.to_string())),
+        };
+        let mut sessions = self.sessions();
+        match opened {
+            // The session may have been stopped while it was set up: then its place is gone.
+            Ok(session) if sessions.contains_key(&key) => {
+                sessions.insert(key, Slot::Open(Arc::new(session)));
+                Ok(())
+            }
+            Ok(_) => Err(ErrorCode::Canceled.error("the session was stopped while it was set up")),
+            Err(error) => {
+                sessions.remove(&key);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends everything of a session and frees its place. False when something could not be ended.
+    async fn stop(&self, key: Key, within: Option<Duration>) -> bool {
+        let Some(session) = self.session(&key) else {
+            self.sessions().remove(&key);
+            return true;
+        };
+        let limit = within.map_or(END_WITHIN, |within| within.saturating_sub(ANSWER_ALLOWANCE));
+        let report = session.processes.end_all(&self.runtime, limit).await;
+        if let Some(left) = report.describe() {
+            tracing::error!(session_id = %key.1, %left, "a session's processes");
+        }
+        self.sessions().remove(&key);
+        report.is_empty()
+    }
+}

@@ -1,0 +1,101 @@
+//! What a core is made with.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bma_proto_core::contract::{SessionAssignParams, SessionId, defaults};
+
+use super::CoreError;
+use crate::access::FileAccess;
+use crate::env::EnvPolicy;
+use crate::launch::Launch;
+
+/// Chooses a session's directory, by its brain and its id.
+pub type WorkspaceFor = Arc<dyn Fn(&str, &SessionId) -> PathBuf + Send + Sync>;
+
+/// Marks sessions that carry exactly one tool call.
+pub type EndAfterToolCall = Arc<dyn Fn(&SessionAssignParams) -> bool + Send + Sync>;
+
+/// What a [`Core`](super::Core) is made with. Start from [`CoreOptions::new`].
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct CoreOptions {
+    /// Holds the workspaces: `<work_root>/<brain>/<session>`. They stay when a session ends.
+    pub work_root: PathBuf,
+    /// Overrides the directory of a session, such as one project folder for a brain.
+    pub workspace: Option<WorkspaceFor>,
+    /// Sessions that may be open at a time. At the bound an assignment is answered
+    /// `executor_busy`, to be tried again. Default 16.
+    pub max_sessions: usize,
+    /// The same for each brain; none means the whole.
+    pub max_sessions_per_brain: Option<usize>,
+    /// Applies when a `bash` call has neither a time-out nor a deadline. Default 10 minutes.
+    pub bash_timeout: Duration,
+    /// The most bytes kept of each output stream of a command. Default 1 MiB.
+    pub max_output_bytes: usize,
+    /// The most bytes of a command's output in a result. Default 48 KiB.
+    pub inline_result_bytes: usize,
+    /// How the environment of children is made: what is inherited, what is
+    /// denied, what no request overrides.
+    pub env: EnvPolicy,
+    /// Asked before each command starts.
+    pub launch: Option<Arc<dyn Launch>>,
+    /// Asked before each operation of a file tool.
+    pub file_access: Option<Arc<dyn FileAccess>>,
+    /// Sessions for which this says yes end by themselves after their first tool call.
+    pub end_after_tool_call: Option<EndAfterToolCall>,
+    /// When set, the file tools of a session also reach
+    /// `<root>/<agent session>/uploads` and `skills` (read-only) and `outputs`,
+    /// as far as they are there. Absolute.
+    pub session_files_root: Option<PathBuf>,
+}
+
+impl CoreOptions {
+    /// The contract's defaults; children inherit this program's environment without its credentials.
+    pub fn new(work_root: impl Into<PathBuf>) -> Self {
+        Self {
+            work_root: work_root.into(),
+            workspace: None,
+            max_sessions: defaults::CORE_MAX_SESSIONS,
+            max_sessions_per_brain: None,
+            bash_timeout: Duration::from_millis(defaults::CORE_BASH_TIMEOUT_MS),
+            max_output_bytes: defaults::CORE_MAX_OUTPUT_BYTES,
+            inline_result_bytes: defaults::CORE_INLINE_RESULT_BYTES,
+            env: EnvPolicy::inherit(),
+            launch: None,
+            file_access: None,
+            end_after_tool_call: None,
+            session_files_root: None,
+        }
+    }
+
+    pub(super) fn checked(mut self) -> Result<Self, CoreError> {
+        if self.max_sessions == 0 {
+            return Err(CoreError::Option { field: "max_sessions", problem: "it is 0, so no session could be taken" });
+        }
+        if self.session_files_root.as_ref().is_some_and(|root| !root.is_absolute()) {
+            return Err(CoreError::Option { field: "session_files_root", problem: "it must be an absolute path" });
+        }
+        let made = std::fs::create_dir_all(&self.work_root).and_then(|()| self.work_root.canonicalize());
+        let wrong = |source| CoreError::WorkRoot { path: self.work_root.clone(), source };
+        self.work_root = made.map_err(wrong)?;
+        Ok(self)
+    }
+}
+
+impl fmt::Debug for CoreOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CoreOptions")
+            .field("work_root", &self.work_root)
+            .field("max_sessions", &self.max_sessions)
+            .field("max_sessions_per_brain", &self.max_sessions_per_brain)
+            .field("bash_timeout", &self.bash_timeout)
+            .field("max_output_bytes", &self.max_output_bytes)
+            .field("inline_result_bytes", &self.inline_result_bytes)
+            .field("env", &self.env)
+            .field("session_files_root", &self.session_files_root)
+            .finish_non_exhaustive()
+    }
+}
