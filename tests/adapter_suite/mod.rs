@@ -11,8 +11,9 @@ pub mod unix;
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
 use bma_runtime::{BoxFuture, Listener, Runtime, Stream};
@@ -83,6 +84,7 @@ macro_rules! adapter_suite {
             $(
                 #[test]
                 fn $case() {
+                    let _watchdog = $crate::adapter_suite::Watchdog::new(module_path!(), stringify!($case));
                     $run($crate::adapter_suite::in_time($crate::adapter_suite::$area::$case));
                 }
             )*
@@ -106,6 +108,27 @@ where
             assert!(alarm.poll_expired(cx).is_pending(), "not done after {PATIENCE:?}");
             Poll::Pending
         }))
+    }
+}
+
+/// Ends the whole test run when a case hangs in a way that its own timer cannot
+/// notice: a poll that never returns. Dropped when the case is over.
+#[derive(Debug)]
+pub struct Watchdog {
+    _over: mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    /// Watches over `case`.
+    pub fn new(area: &'static str, case: &'static str) -> Self {
+        let (over, wait) = mpsc::channel();
+        thread::spawn(move || {
+            if wait.recv_timeout(2 * PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("{area}::{case} hangs in one poll: ending the test run");
+                std::process::abort();
+            }
+        });
+        Watchdog { _over: over }
     }
 }
 
