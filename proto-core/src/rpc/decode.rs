@@ -6,7 +6,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visi
 use serde_json::value::RawValue;
 
 use super::id::RequestId;
-use crate::contract::{AnyParams, AnyResult, ErrorCode, JSONRPCError, Method};
+use crate::contract::{AnyParams, AnyResult, ErrorCode, JSONRPCError, Method, ShapeError};
 
 /// Everything that one scan found in a well-formed frame.
 #[derive(Default)]
@@ -209,7 +209,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for ObjectOnly<D> {
 pub(super) enum Verdict<'a> {
     /// A request: answer it with this error.
     Refuse(RequestId, JSONRPCError),
-    /// A notification that is of no use: there is nobody to answer.
+    /// A notification or an answer that is of no use: there is nobody to answer.
     Ignore,
     /// An answer to one of our own requests, in a shape that the contract does not give
     /// it: its error where one can be made out, else what is wrong.
@@ -261,15 +261,18 @@ pub(super) fn diagnose<'a>(text: &'a str, accepts: &dyn Fn(Method) -> bool) -> V
     }
     let loose: Loose<'_> = match serde_json::from_str(value.get()) {
         Ok(loose) => loose,
-        Err(error) => return Verdict::refuse(null(), ErrorCode::InvalidRequest, plain(&error)),
+        Err(error) => return Verdict::refuse(null(), ErrorCode::InvalidRequest, problem(&error)),
     };
     let Some(method) = loose.method else {
+        // An answer is never answered: two sides could go on about it for ever.
+        let is_answer = loose.result.is_some() || loose.error.is_some();
         return match loose.id {
-            Some(id) if loose.result.is_some() || loose.error.is_some() => Verdict::BadAnswer(id, bad_answer(&loose)),
-            _ => Verdict::refuse(
-                loose.id.and_then(RequestId::from_raw).unwrap_or_else(null),
+            Some(id) if is_answer => Verdict::BadAnswer(id, bad_answer(&loose)),
+            None if is_answer => Verdict::Ignore,
+            id => Verdict::refuse(
+                id.and_then(RequestId::from_raw).unwrap_or_else(null),
                 ErrorCode::InvalidRequest,
-                "missing field `method`",
+                "`method` is missing",
             ),
         };
     };
@@ -277,7 +280,8 @@ pub(super) fn diagnose<'a>(text: &'a str, accepts: &dyn Fn(Method) -> bool) -> V
         None => None,
         Some(Some(id)) => Some(id),
         Some(None) => {
-            return Verdict::refuse(null(), ErrorCode::InvalidRequest, "`id` must be a string or a whole number");
+            let message = "`id` must be a string or a whole number, of 1024 bytes at most";
+            return Verdict::refuse(null(), ErrorCode::InvalidRequest, message);
         }
     };
     match request_error(&loose, method, accepts) {
@@ -309,13 +313,8 @@ fn request_error(loose: &Loose<'_>, method: &RawValue, accepts: &dyn Fn(Method) 
     match ParamsSeed(method).deserialize(tracked) {
         Ok(_) => (ErrorCode::InvalidRequest, "the frame is no JSON-RPC 2.0 request".to_owned()),
         Err(error) => {
-            let path = track.path().to_string();
-            let message = plain(&error);
-            if path == "." {
-                (ErrorCode::InvalidParams, format!("params: {message}"))
-            } else {
-                (ErrorCode::InvalidParams, format!("params.{path}: {message}"))
-            }
+            let error = ShapeError::new(&track.path().to_string(), &error);
+            (ErrorCode::InvalidParams, format!("params: {error}"))
         }
     }
 }
@@ -331,31 +330,47 @@ fn bad_answer(loose: &Loose<'_>) -> Result<JSONRPCError, String> {
     if loose.jsonrpc.is_none_or(|version| version.get() != r#""2.0""#) {
         return Err(r#"`jsonrpc` must be "2.0""#.to_owned());
     }
-    match loose.error {
+    // Null in either place is what some peers write for "none".
+    let error = loose.error.filter(|error| error.get() != "null");
+    match error {
         Some(_) if loose.result.is_some_and(|result| result.get() != "null") => {
             Err("the answer carries both `result` and `error`".to_owned())
         }
         Some(error) => match serde_json::from_str::<LooseError>(error.get()) {
             Ok(LooseError { code, message }) => Ok(JSONRPCError { code, message, data: None }),
-            Err(error) => Err(format!("the error object cannot be read: {}", plain(&error))),
+            Err(error) => Err(format!("the error object cannot be read: {}", problem(&error))),
         },
         None => Err("the result has another shape than the contract gives it".to_owned()),
     }
 }
 
-/// The error's text without the position and without the offending value,
-/// which could be a credential in the wrong place.
-fn plain(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" at line ").next().unwrap_or(&text);
-    match (text.find('"'), text.rfind('"')) {
-        (Some(start), Some(end)) if start < end => format!("{}(…){}", &text[..start], &text[end + 1..]),
-        _ => text.to_owned(),
-    }
+/// What is wrong, without the position and without the offending value, which
+/// could be a credential in the wrong place.
+fn problem(error: &serde_json::Error) -> String {
+    ShapeError::new("", error).to_string()
 }
 
-/// The id of a frame that is too large to be read, and whether it is an answer to us.
-pub(super) fn id_of_oversized(text: &str) -> Option<(&RawValue, bool)> {
-    let loose: Loose<'_> = serde_json::from_str(text).ok()?;
-    loose.id.map(|id| (id, loose.method.is_none()))
+/// What can be said of a frame that is too large to be read.
+pub(super) enum Oversized<'a> {
+    /// An answer to a request of ours with this id.
+    Answer(&'a RawValue),
+    /// A request with this id, or something of which no id can be read.
+    Request(RequestId),
+    /// A notification, or an answer to nothing: there is nobody to answer.
+    Unanswerable,
+}
+
+/// Looks for the id of a frame that is too large to be read.
+pub(super) fn look_at_oversized(text: &str) -> Oversized<'_> {
+    let object = text.trim_start().starts_with('{');
+    match serde_json::from_str::<Loose<'_>>(text) {
+        Ok(Loose { method: Some(_), id: Some(id), .. }) if object => {
+            Oversized::Request(RequestId::from_raw(id).unwrap_or_else(RequestId::null))
+        }
+        Ok(Loose { method: None, id: Some(id), .. }) if object => Oversized::Answer(id),
+        Ok(Loose { id: None, method, result, error, .. }) if object && method.or(result).or(error).is_some() => {
+            Oversized::Unanswerable
+        }
+        _ => Oversized::Request(RequestId::null()),
+    }
 }

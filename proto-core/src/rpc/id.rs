@@ -4,6 +4,10 @@ use std::fmt;
 
 use serde_json::value::RawValue;
 
+/// The longest id of a request that is taken, in bytes of its JSON text. Ids go
+/// back in answers, which have a limit of their own, and are kept as keys.
+const MAX_ID_BYTES: usize = 1024;
+
 /// The id of a request that we received: any JSON string, whole number or
 /// `null`, kept as its JSON text so that the answer carries it with type and
 /// value unchanged. `7` and `"7"` are different ids.
@@ -16,11 +20,12 @@ impl RequestId {
         Self("null".into())
     }
 
-    /// Takes an id from a frame; `None` when JSON-RPC gives it no meaning
-    /// (an object, an array, a boolean, a number with a fraction or an exponent).
+    /// Takes an id from a frame; `None` when JSON-RPC gives it no meaning (an object,
+    /// an array, a boolean, a number with a fraction or an exponent) or it is too long.
     pub(super) fn from_raw(raw: &RawValue) -> Option<Self> {
         let text = raw.get();
         let usable = match text.as_bytes() {
+            long if long.len() > MAX_ID_BYTES => false,
             [b'"', ..] | b"null" => true,
             [b'-' | b'0'..=b'9', digits @ ..] => digits.iter().all(u8::is_ascii_digit),
             _ => false,
@@ -40,7 +45,9 @@ impl fmt::Debug for RequestId {
     }
 }
 
-/// The number in an id that we gave out ourselves.
+/// The number in an id that we gave out ourselves: exactly as we wrote it.
 pub(super) fn own_number(raw: &RawValue) -> Option<u64> {
-    raw.get().strip_prefix('"')?.strip_suffix('"')?.parse().ok()
+    let digits = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+    let ours = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
+    digits.parse().ok().filter(|_| ours)
 }

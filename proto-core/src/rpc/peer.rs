@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::decode::{self, Verdict};
+use super::decode::{self, Oversized, Verdict};
 use super::encode;
 use super::id::{RequestId, own_number};
 use crate::contract::{
@@ -210,13 +210,14 @@ struct Pending<T> {
 #[derive(Clone, Debug)]
 pub struct Peer<T> {
     config: Config,
+    now: Time,
     connection: Option<u64>,
     connections: u64,
     next_number: u64,
     pending: BTreeMap<u64, Pending<T>>,
     expiries: BTreeSet<(Time, u64)>,
-    /// Requests that wait for a place in flight, with their frames.
-    waiting: VecDeque<(u64, String)>,
+    /// Requests that wait for a place in flight, with their frames: the lowest number goes first.
+    waiting: BTreeMap<u64, String>,
     inflight: usize,
     inbound: Inbound,
     outbox: VecDeque<String>,
@@ -229,12 +230,13 @@ impl<T> Peer<T> {
     pub fn new(config: Config) -> Self {
         Self {
             config,
+            now: Time::ORIGIN,
             connection: None,
             connections: 0,
             next_number: 1,
             pending: BTreeMap::new(),
             expiries: BTreeSet::new(),
-            waiting: VecDeque::new(),
+            waiting: BTreeMap::new(),
             inflight: 0,
             inbound: Inbound::default(),
             outbox: VecDeque::new(),
@@ -298,8 +300,10 @@ impl<T> Peer<T> {
     }
 
     /// Takes one frame. Whatever is wrong with it is answered here; what
-    /// comes out is of the contract's shape.
+    /// comes out is of the contract's shape. Without a connection there is
+    /// nobody to have sent it, and nothing happens.
     pub fn accept(&mut self, text: &str) -> Option<Event<T>> {
+        self.connection?;
         if text.len() > self.config.max_frame_bytes {
             return self.accept_oversized(text);
         }
@@ -348,7 +352,8 @@ impl<T> Peer<T> {
     }
 
     fn admit(&mut self, id: RequestId, params: AnyParams) -> Option<Event<T>> {
-        let bound = self.config.max_inbound * if has_reserve(params.method()) { 2 } else { 1 };
+        let share = if has_reserve(params.method()) { 2 } else { 1 };
+        let bound = self.config.max_inbound.saturating_mul(share);
         if self.inbound.open >= bound {
             self.counters.busy_answers += 1;
             let message = format!("{bound} requests are in flight already: wait for some of them to end");
@@ -378,19 +383,19 @@ impl<T> Peer<T> {
     fn accept_oversized(&mut self, text: &str) -> Option<Event<T>> {
         let (bytes, limit) = (text.len(), self.config.max_frame_bytes);
         let message = format!("the frame has {bytes} bytes, the limit is {limit}");
-        match decode::id_of_oversized(text) {
-            Some((id, true)) => self.settle(own_number(id), Err(RequestError::Malformed(message))),
-            Some((id, false)) => {
-                let id = RequestId::from_raw(id).unwrap_or_else(RequestId::null);
-                self.refuse_frame(&id, ErrorCode::PayloadTooLarge.error(message))
+        match decode::look_at_oversized(text) {
+            Oversized::Answer(id) => self.settle(own_number(id), Err(RequestError::Malformed(message))),
+            Oversized::Request(id) => self.refuse_frame(&id, ErrorCode::PayloadTooLarge.error(message)),
+            Oversized::Unanswerable => {
+                self.counters.ignored_notifications += 1;
+                None
             }
-            None => self.refuse_frame(&RequestId::null(), ErrorCode::PayloadTooLarge.error(message)),
         }
     }
 
     fn refuse_frame(&mut self, id: &RequestId, error: JSONRPCError) -> Option<Event<T>> {
         self.counters.refused_frames += 1;
-        self.outbox.push_back(encode::failure(id, &error));
+        self.push_failure(id, &error);
         None
     }
 
@@ -400,7 +405,9 @@ impl<T> Peer<T> {
             return None;
         };
         self.expiries.remove(&(pending.expires, number));
-        self.free_place();
+        if self.waiting.remove(&number).is_none() {
+            self.free_place();
+        }
         Some(Event::Response { tag: pending.tag, outcome })
     }
 
@@ -408,14 +415,9 @@ impl<T> Peer<T> {
     fn free_place(&mut self) {
         self.inflight = self.inflight.saturating_sub(1);
         while self.inflight < self.config.max_inflight {
-            match self.waiting.pop_front() {
-                Some((number, frame)) if self.pending.contains_key(&number) => {
-                    self.outbox.push_back(frame);
-                    self.inflight += 1;
-                }
-                Some(_) => {} // it expired while it waited
-                None => break,
-            }
+            let Some((_, frame)) = self.waiting.pop_first() else { break };
+            self.outbox.push_back(frame);
+            self.inflight += 1;
         }
     }
 
@@ -451,6 +453,7 @@ impl<T> Peer<T> {
         if self.connection.is_none() {
             return Err(Misuse::NotConnected);
         }
+        self.now = self.now.max(now);
         let waits = self.inflight >= self.config.max_inflight && !has_reserve(method);
         if waits && self.waiting.len() >= self.config.max_waiting {
             return Err(Misuse::Backlog(self.waiting.len()));
@@ -460,11 +463,11 @@ impl<T> Peer<T> {
             encode::request(number, method, params).map_err(|reason| Misuse::Unserializable { method, reason })?;
         self.check_size(method, &frame)?;
         self.next_number += 1;
-        let expires = now + timeout;
+        let expires = self.now + timeout;
         self.expiries.insert((expires, number));
         self.pending.insert(number, Pending { method, tag, expires, timeout });
         if waits {
-            self.waiting.push_back((number, frame));
+            self.waiting.insert(number, frame);
         } else {
             self.inflight += 1;
             self.outbox.push_back(frame);
@@ -522,22 +525,34 @@ impl<T> Peer<T> {
             return;
         }
         let limit = self.config.max_frame_bytes;
-        let frame = match encode::success(&id.id, result) {
-            Ok(frame) if frame.len() <= limit => frame,
+        let error = match encode::success(&id.id, result) {
+            Ok(frame) if frame.len() <= limit => return self.outbox.push_back(frame),
             Ok(frame) => {
                 let message = format!("the result has {} bytes, the frame limit is {limit}", frame.len());
-                encode::failure(&id.id, &ErrorCode::PayloadTooLarge.error(message))
+                ErrorCode::PayloadTooLarge.error(message)
             }
-            Err(reason) => encode::failure(&id.id, &ErrorCode::InternalError.error(reason)),
+            Err(reason) => ErrorCode::InternalError.error(reason),
         };
-        self.outbox.push_back(frame);
+        self.push_failure(&id.id, &error);
     }
 
-    /// Answers a request with an error.
+    /// Answers a request with an error. One that is over the frame limit goes
+    /// out with a shorter message and without data.
     pub fn refuse(&mut self, id: InboundId, error: &JSONRPCError) {
         if self.close_inbound(&id) {
-            self.outbox.push_back(encode::failure(&id.id, error));
+            self.push_failure(&id.id, error);
         }
+    }
+
+    /// Errors quote names that the other side chose, which can be as long as a frame.
+    fn push_failure(&mut self, id: &RequestId, error: &JSONRPCError) {
+        const SHORT_MESSAGE_CHARS: usize = 256;
+        let mut frame = encode::failure(id, error);
+        if frame.len() > self.config.max_frame_bytes {
+            let message = error.message.chars().take(SHORT_MESSAGE_CHARS).collect();
+            frame = encode::failure(id, &JSONRPCError { code: error.code, message, data: None });
+        }
+        self.outbox.push_back(frame);
     }
 
     fn close_inbound(&mut self, id: &InboundId) -> bool {
@@ -559,8 +574,9 @@ impl<T> Peer<T> {
     /// Ends one request that is overdue at `now`. Call until `None`.
     #[must_use]
     pub fn expire(&mut self, now: Time) -> Option<Event<T>> {
+        self.now = self.now.max(now);
         let (at, number) = *self.expiries.first()?;
-        if at > now {
+        if at > self.now {
             return None;
         }
         let timeout = self.pending.get(&number).map_or(Duration::ZERO, |pending| pending.timeout);
@@ -652,6 +668,7 @@ impl<T> Machine for Peer<T> {
     type Output = Output<T>;
 
     fn feed(&mut self, now: Time, input: Input<'_>) {
+        self.now = self.now.max(now);
         match input {
             Input::Connected => self.connect(),
             Input::Frame(text) => {
@@ -679,7 +696,7 @@ impl<T> Machine for Peer<T> {
 
     fn deadline(&self) -> Option<(Time, Reason)> {
         if !self.outbox.is_empty() || !self.events.is_empty() {
-            return Some((Time::ORIGIN, Reason::OutputQueued));
+            return Some((self.now, Reason::OutputQueued));
         }
         self.next_expiry()
     }
