@@ -2,3 +2,8 @@
 #![allow(clippy::unwrap_used)] // a test panics on purpose
 
 pub mod adapter_suite;
+
+/// The README's examples, compiled as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
