@@ -1,0 +1,215 @@
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::process::Command;
+
+use crate::support::{Place, bound_by_modes, chmod, failure, mode, reason, text};
+
+#[test]
+fn files_are_created_with_their_folders_and_replaced() {
+    let place = Place::new();
+    assert_eq!(text(place.write("a/b/c.txt", "one\n")), "created a/b/c.txt (4 bytes)");
+    assert_eq!(place.content("a/b/c.txt"), b"one\n");
+    assert_eq!(text(place.write("./a//b/../b/c.txt", "x")), "replaced a/b/c.txt (1 byte)");
+    assert_eq!(place.content("a/b/c.txt"), b"x");
+    assert_eq!(text(place.write("empty", "")), "created empty (0 bytes)");
+    assert_eq!(reason(place.write("folder/", "x")), "not_a_file");
+    assert_eq!(reason(place.write("a/b/c.txt/d", "x")), "not_a_folder");
+    place.assert_no_leftovers();
+}
+
+#[test]
+fn hostile_names_are_names() {
+    let place = Place::new();
+    for name in ["-rf", "new\nline", "quo\"te", "$(touch x)", "*", "[a]", "ünï", " ", "~", "a\\b"] {
+        place.write(name, name).unwrap();
+        assert_eq!(place.content(name), name.as_bytes());
+        assert_eq!(text(place.read(name)), name);
+        place.edit(name, name, "new").unwrap();
+        assert_eq!(place.content(name), b"new");
+    }
+    place.assert_no_leftovers();
+}
+
+/// A real short write and a real refusal: the system takes 64 KiB of a file and no more.
+#[test]
+fn f39_f116_a_short_write_keeps_the_old_content() {
+    const CHILD: &str = "BMA_TEST_FILE_LIMIT_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        let place = Place::new();
+        place.file("f", "old");
+        let (code, told) = failure(place.write("f", &"x".repeat(1 << 20)));
+        assert_eq!(code, "io_error");
+        assert!(told.contains("could not write its new content") && told.contains("nothing was changed"), "{told}");
+        assert_eq!(place.content("f"), b"old");
+        assert_eq!(reason(place.write("made/for/it", &"x".repeat(1 << 20))), "io_error");
+        assert!(!place.ws("made").exists());
+        assert_eq!(reason(place.edit("f", "old", &"y".repeat(1 << 20))), "io_error");
+        assert_eq!(place.content("f"), b"old");
+        place.assert_no_leftovers();
+        // There is room again for what fits.
+        place.write("f", "new").unwrap();
+        assert_eq!(place.content("f"), b"new");
+        return;
+    }
+    // The limit belongs to a process, so another one gets it; the signal must not end it.
+    let output = Command::new("sh")
+        .args([
+            "-c",
+            "trap '' XFSZ; ulimit -f 128; exec \"$0\" --exact write::f39_f116_a_short_write_keeps_the_old_content",
+        ])
+        .arg(std::env::current_exe().unwrap())
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("1 passed"), "{told}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn f40_mode_group_and_attributes_stay() {
+    let place = Place::new();
+    let script = place.file("run.sh", "#!/bin/sh\necho old\n");
+    chmod(&script, 0o755);
+    let private = place.file("private", "old");
+    chmod(&private, 0o640);
+    let marked = place.file("marked", "old");
+    let attributes = set_attribute(&marked, "user.note", b"kept\0as it is");
+    let as_root = rustix::process::geteuid().is_root();
+    if as_root {
+        std::os::unix::fs::chown(&private, Some(12), Some(34)).unwrap();
+        chmod(&private, 0o4640);
+    }
+    fs::create_dir(place.ws("shared")).unwrap();
+    if as_root {
+        std::os::unix::fs::chown(place.ws("shared"), None, Some(34)).unwrap();
+    }
+    chmod(&place.ws("shared"), 0o2775);
+    for path in ["run.sh", "private", "marked"] {
+        place.edit(path, "old", "new").unwrap();
+    }
+    assert_eq!(mode(&script), 0o755);
+    assert_eq!(mode(&private), if as_root { 0o4640 } else { 0o640 });
+    if as_root {
+        let now = fs::metadata(&private).unwrap();
+        assert_eq!((now.uid(), now.gid()), (12, 34));
+    } else {
+        eprintln!("not root: owner and group of somebody else are not tried");
+    }
+    if attributes {
+        assert_eq!(attribute(&marked, "user.note").as_deref(), Some(&b"kept\0as it is"[..]));
+    } else {
+        eprintln!("no attributes on this file system: not tried");
+    }
+    place.write("private", "whole").unwrap();
+    assert_eq!(mode(&private), if as_root { 0o4640 } else { 0o640 });
+    // A new file follows the umask and a setgid folder's group, as one made by any other program does.
+    place.write("shared/new", "x").unwrap();
+    fs::write(place.ws("shared/reference"), "x").unwrap();
+    let (new, reference) =
+        (fs::metadata(place.ws("shared/new")).unwrap(), fs::metadata(place.ws("shared/reference")).unwrap());
+    assert_eq!((new.mode(), new.gid()), (reference.mode(), reference.gid()));
+    place.edit("shared/new", "x", "y").unwrap();
+    let edited = fs::metadata(place.ws("shared/new")).unwrap();
+    assert_eq!((edited.mode(), edited.gid()), (reference.mode(), reference.gid()));
+}
+
+fn set_attribute(path: &std::path::Path, name: &str, value: &[u8]) -> bool {
+    rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).is_ok()
+}
+
+fn attribute(path: &std::path::Path, name: &str) -> Option<Vec<u8>> {
+    let mut value = vec![0; 100];
+    let length = rustix::fs::getxattr(path, name, &mut value[..]).ok()?;
+    value.truncate(length);
+    Some(value)
+}
+
+#[test]
+fn f41_a_write_through_links_changes_the_real_file_and_keeps_the_links() {
+    let place = Place::new();
+    place.file("real/f", "old\n");
+    fs::create_dir(place.ws("real/h")).unwrap();
+    symlink("../f", place.ws("real/h/f")).unwrap();
+    symlink("real/h", place.ws("s")).unwrap();
+    symlink("s", place.ws("d")).unwrap();
+    assert_eq!(text(place.edit("d/f", "old", "new")), "edited real/f: 1 place, at line 1");
+    assert_eq!(place.content("real/f"), b"new\n");
+    assert_eq!(text(place.write("d/f", "whole")), "replaced real/f (5 bytes)");
+    assert_eq!(place.content("real/f"), b"whole");
+    for link in ["real/h/f", "s", "d"] {
+        assert!(fs::symlink_metadata(place.ws(link)).unwrap().is_symlink());
+    }
+    // A link that dangles inside is a way to a new file.
+    symlink("real/later", place.ws("dangling")).unwrap();
+    assert_eq!(text(place.write("dangling", "x")), "created real/later (1 byte)");
+    assert!(fs::symlink_metadata(place.ws("dangling")).unwrap().is_symlink());
+    symlink("loop b", place.ws("loop a")).unwrap();
+    symlink("loop a", place.ws("loop b")).unwrap();
+    assert_eq!(reason(place.write("loop a", "x")), "too_many_links");
+    assert_eq!(reason(place.read("loop b")), "too_many_links");
+}
+
+/// Our choice: the file that is named is replaced, its other names keep the old content, and the answer says so.
+#[test]
+fn f42_splitting_a_hard_link_is_told() {
+    let place = Place::new();
+    place.file("f", "old");
+    fs::hard_link(place.ws("f"), place.ws("g")).unwrap();
+    let answer = text(place.edit("f", "old", "new"));
+    assert!(answer.contains("it had 1 other name (hard links), which keep the old content"), "{answer}");
+    assert_eq!((place.content("f"), place.content("g")), (b"new".to_vec(), b"old".to_vec()));
+    assert!(!text(place.edit("f", "new", "newer")).contains("hard links"));
+}
+
+#[test]
+fn no_permission_changes_nothing() {
+    let place = Place::new();
+    place.file("read only", "old");
+    chmod(&place.ws("read only"), 0o444);
+    place.file("closed/f", "old");
+    chmod(&place.ws("closed"), 0o555);
+    bound_by_modes(|| {
+        for (path, told_of) in [
+            ("read only", "write to it"),
+            ("closed/f", "make a file beside it"),
+            ("closed/new", "make a file beside it"),
+        ] {
+            let (code, told) = failure(place.write(path, "new"));
+            assert_eq!(code, "permission_denied", "{told}");
+            assert!(told.contains(told_of) && told.contains(&format!("`{path}`")), "{told}");
+        }
+        assert_eq!(reason(place.edit("read only", "old", "new")), "permission_denied");
+        assert_eq!(reason(place.write("closed/made/new", "x")), "permission_denied");
+    });
+    assert_eq!((place.content("read only"), place.content("closed/f")), (b"old".to_vec(), b"old".to_vec()));
+    place.assert_no_leftovers();
+    chmod(&place.ws("closed"), 0o755);
+}
+
+#[test]
+fn a_running_program_can_be_replaced() {
+    let place = Place::new();
+    fs::copy("/bin/sleep", place.ws("program")).unwrap();
+    let mut running = Command::new(place.ws("program")).arg("600").spawn().unwrap();
+    // Until the new program is in place, the file is not busy.
+    while fs::OpenOptions::new().write(true).open(place.ws("program")).is_ok() {
+        std::thread::yield_now();
+    }
+    let answer = place.write("program", "#!/bin/sh\n");
+    running.kill().unwrap();
+    running.wait().unwrap();
+    answer.unwrap();
+    assert_eq!(place.content("program"), b"#!/bin/sh\n");
+    assert_eq!(mode(&place.ws("program")), mode(std::path::Path::new("/bin/sleep")));
+}
+
+#[test]
+fn a_canceled_write_changes_nothing() {
+    let place = Place::new();
+    place.file("f", "old");
+    place.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(reason(place.write("f", "new")), "canceled");
+    assert_eq!(reason(place.edit("f", "old", "new")), "canceled");
+    assert_eq!(place.content("f"), b"old");
+    place.assert_no_leftovers();
+}
