@@ -1,5 +1,8 @@
 //! hands
 
+pub mod access;
 pub mod env;
+pub mod files;
 pub mod launch;
 pub mod os;
+pub mod workspace;
