@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -55,11 +56,13 @@ struct Shared {
     bash: Bash,
     brains: Mutex<BTreeSet<Arc<str>>>,
     sessions: Mutex<BTreeMap<Key, Slot>>,
+    assignments: AtomicU64,
 }
 
 /// A place in the capacity: taken before the set-up begins.
 enum Slot {
-    SettingUp,
+    /// By the assignment of this number: a later one for the same id is another.
+    SettingUp(u64),
     Open(Arc<CoreSession>),
 }
 
@@ -109,6 +112,7 @@ impl Core {
                 bash,
                 brains: Mutex::new(BTreeSet::new()),
                 sessions: Mutex::new(BTreeMap::new()),
+                assignments: AtomicU64::new(0),
             }),
         })
     }
@@ -169,12 +173,12 @@ impl Shared {
     fn session(&self, key: &Key) -> Option<Arc<CoreSession>> {
         match self.sessions().get(key) {
             Some(Slot::Open(session)) => Some(Arc::clone(session)),
-            Some(Slot::SettingUp) | None => None,
+            Some(Slot::SettingUp(_)) | None => None,
         }
     }
 
-    /// Takes a place, if there is one.
-    fn reserve(&self, key: &Key) -> Result<(), JSONRPCError> {
+    /// Takes a place, if there is one, for the assignment whose number is returned.
+    fn reserve(&self, key: &Key) -> Result<u64, JSONRPCError> {
         let mut sessions = self.sessions();
         let busy = |message: String| Err(ErrorCode::ExecutorBusy.error(message).with_retryable(true));
         let of_brain = sessions.keys().filter(|(brain, _)| *brain == key.0).count();
@@ -188,8 +192,9 @@ impl Shared {
         if of_brain >= max_per_brain {
             return busy(format!("all {of_brain} sessions for this brain are taken"));
         }
-        sessions.insert(key.clone(), Slot::SettingUp);
-        Ok(())
+        let number = self.assignments.fetch_add(1, Ordering::Relaxed);
+        sessions.insert(key.clone(), Slot::SettingUp(number));
+        Ok(number)
     }
 
     async fn assign(self: &Arc<Self>, brain: Arc<str>, params: SessionAssignParams) -> Result<(), JSONRPCError> {
@@ -202,7 +207,7 @@ impl Shared {
             return Err(ErrorCode::CapabilityUnavailable.error(message).with_capability("mcp.stdio"));
         }
         let key = (brain, params.session_id.clone());
-        self.reserve(&key)?;
+        let number = self.reserve(&key)?;
         let (shared, owner) = (Arc::clone(self), Arc::clone(&key.0));
         let opened = blocking(&self.runtime, move || session::open(&shared.options, shared.os.as_ref(), owner, params));
         let opened = match opened.await {
@@ -213,17 +218,19 @@ impl Shared {
             Err(ended) => Err(ErrorCode::InternalError.error(ended.to_string())),
         };
         let mut sessions = self.sessions();
-        match opened {
-            // The session may have been stopped while it was set up: then its place is gone.
-            Ok(session) if sessions.contains_key(&key) => {
-                sessions.insert(key, Slot::Open(Arc::new(session)));
-                Ok(())
-            }
-            Ok(_) => Err(ErrorCode::Canceled.error("the session was stopped while it was set up")),
-            Err(error) => {
-                sessions.remove(&key);
-                Err(error)
-            }
+        // The session may have been stopped while it was set up: then its place is gone, or another one's.
+        match sessions.get_mut(&key) {
+            Some(slot) if matches!(&*slot, Slot::SettingUp(own) if *own == number) => match opened {
+                Ok(session) => {
+                    *slot = Slot::Open(Arc::new(session));
+                    Ok(())
+                }
+                Err(error) => {
+                    sessions.remove(&key);
+                    Err(error)
+                }
+            },
+            _ => Err(ErrorCode::Canceled.error("the session was stopped while it was set up")),
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Session {
     pub(super) lease_token: Secret,
     phase: Phase,
     /// Whether `session.ready` was asked for.
-    ready: bool,
+    pub(super) ready: bool,
     /// The reason of `session.ended`, once the application has said it.
     pub(super) ended: Option<String>,
     pub(super) calls: CallTable<OpenCall>,
@@ -40,6 +40,17 @@ enum Phase {
     Active,
     /// Told to end; the requests that wait for it.
     Stopping(Vec<InboundId>),
+    /// Nothing to the harness any more: a void offer, or a lease that ran out. The
+    /// application was told and still cleans up; a new assignment of the same id
+    /// waits until it says that the session has ended.
+    Lost(Option<Box<Offer>>),
+}
+
+/// An assignment that waits for its predecessor to be gone.
+#[derive(Clone, Debug)]
+struct Offer {
+    params: SessionAssignParams,
+    requests: Vec<InboundId>,
 }
 
 impl Session {
@@ -63,13 +74,20 @@ impl Executor {
     /// The sessions that the harness counts as ours: accepted, and not yet
     /// accepted as ended.
     pub fn active_sessions(&self) -> Vec<SessionId> {
-        let active = self.sessions.iter().filter(|(_, session)| !matches!(session.phase, Phase::Assigning(_)));
-        active.map(|(id, _)| id.clone()).collect()
+        let active = |session: &Session| matches!(session.phase, Phase::Active | Phase::Stopping(_));
+        self.sessions.iter().filter(|(_, session)| active(session)).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// The accepted sessions whose end was not reported yet: what an orderly end has to tear down.
+    pub fn running_sessions(&self) -> Vec<SessionId> {
+        let running = |session: &Session| session.ended.is_none() && !matches!(session.phase, Phase::Assigning(_));
+        self.sessions.iter().filter(|(_, session)| running(session)).map(|(id, _)| id.clone()).collect()
     }
 
     pub(super) fn assign_came(&mut self, id: InboundId, params: SessionAssignParams) {
         match self.sessions.get_mut(&params.session_id) {
             Some(Session { phase: Phase::Assigning(requests), .. }) => requests.push(id),
+            Some(Session { phase: Phase::Lost(Some(offer)), .. }) => offer.requests.push(id),
             Some(Session { phase: Phase::Active, ended: None, ready, .. }) => {
                 let again = *ready;
                 let result = SessionAssignResult { accepted: true, session_id: params.session_id.clone() };
@@ -78,30 +96,39 @@ impl Executor {
                     self.deliver(Delivery::Ready(params.session_id));
                 }
             }
-            Some(_) => {
+            Some(Session { phase: Phase::Active | Phase::Stopping(_), .. }) => {
                 let message = format!("session {} is ending: assign another one", params.session_id);
                 self.peer.refuse(id, &ErrorCode::Conflict.error(message));
             }
-            None if self.draining => {
+            None | Some(Session { phase: Phase::Lost(None), .. }) if self.draining => {
                 let error = ErrorCode::ExecutorBusy.error("the executor is draining: assign the session elsewhere");
                 self.peer.refuse(id, &error.with_retryable(true));
             }
-            None => {
-                let session_id = params.session_id.clone();
-                let session = Session {
-                    work_id: params.work_id.clone(),
-                    lease_token: params.lease.token.clone(),
-                    phase: Phase::Assigning(vec![id]),
-                    ready: false,
-                    ended: None,
-                    calls: CallTable::new(self.rng.next_u64()),
-                };
+            Some(Session { phase: Phase::Lost(offer @ None), .. }) => {
                 let within = duration(params.deadline_ms).unwrap_or(DEFAULT_ANSWER_WITHIN);
-                self.session_deadlines.insert((self.now + within, session_id.clone()));
-                self.sessions.insert(session_id, session);
-                self.emit(Event::SessionAssign(Box::new(params)));
+                self.session_deadlines.insert((self.now + within, params.session_id.clone()));
+                *offer = Some(Box::new(Offer { params, requests: vec![id] }));
+            }
+            None => {
+                let within = duration(params.deadline_ms).unwrap_or(DEFAULT_ANSWER_WITHIN);
+                self.session_deadlines.insert((self.now + within, params.session_id.clone()));
+                self.offer_session(Offer { params, requests: vec![id] });
             }
         }
+    }
+
+    /// Offers a session to the application.
+    fn offer_session(&mut self, Offer { params, requests }: Offer) {
+        let session = Session {
+            work_id: params.work_id.clone(),
+            lease_token: params.lease.token.clone(),
+            phase: Phase::Assigning(requests),
+            ready: false,
+            ended: None,
+            calls: CallTable::new(self.rng.next_u64()),
+        };
+        self.sessions.insert(params.session_id.clone(), session);
+        self.emit(Event::SessionAssign(Box::new(params)));
     }
 
     /// Takes an offered session. Say [`session_ready`](Executor::session_ready) once it is set up.
@@ -166,19 +193,44 @@ impl Executor {
     pub(super) fn stop_came(&mut self, id: InboundId, params: SessionStopParams) {
         let within = duration(params.deadline_ms);
         let session_id = params.session_id;
-        match self.sessions.get_mut(&session_id) {
-            None | Some(Session { phase: Phase::Assigning(_), .. }) => {
-                let error = not_active(&session_id);
-                self.peer.refuse(id, &error);
+        let offers = match self.sessions.get_mut(&session_id) {
+            None | Some(Session { phase: Phase::Lost(None), .. }) => {
+                return self.peer.refuse(id, &not_active(&session_id));
             }
-            Some(Session { phase: Phase::Stopping(requests), .. }) => requests.push(id),
-            Some(session) => {
-                session.phase = Phase::Stopping(vec![id]);
-                let deadline = self.now + within.unwrap_or(DEFAULT_ANSWER_WITHIN);
-                self.session_deadlines.insert((deadline, session_id.clone()));
-                self.cancel_open_calls(&session_id);
-                self.emit(Event::SessionStop { session_id, reason: StopCause::Requested(params.reason), within });
+            Some(Session { phase: Phase::Lost(offer), .. }) => {
+                let offer = offer.take();
+                self.clear_session_deadline(&session_id);
+                self.refuse_offers(offer.map(|offer| offer.requests).unwrap_or_default(), &session_id);
+                return self.peer.reply::<methods::SessionStop>(id, &SessionStopResult { stopped: true });
             }
+            Some(Session { ended: Some(_), .. }) => {
+                return self.peer.reply::<methods::SessionStop>(id, &SessionStopResult { stopped: true });
+            }
+            Some(Session { phase: Phase::Stopping(requests), .. }) => {
+                requests.push(id);
+                return self.answer_stop_within(&session_id, within);
+            }
+            Some(session) => match std::mem::replace(&mut session.phase, Phase::Stopping(vec![id])) {
+                Phase::Assigning(offers) => offers,
+                Phase::Active | Phase::Stopping(_) | Phase::Lost(_) => Vec::new(),
+            },
+        };
+        self.refuse_offers(offers, &session_id);
+        self.answer_stop_within(&session_id, within);
+        self.cancel_open_calls(&session_id);
+        self.emit(Event::SessionStop { session_id, reason: StopCause::Requested(params.reason), within });
+    }
+
+    fn answer_stop_within(&mut self, session_id: &SessionId, within: Option<Duration>) {
+        self.clear_session_deadline(session_id);
+        let deadline = self.now + within.unwrap_or(DEFAULT_ANSWER_WITHIN);
+        self.session_deadlines.insert((deadline, session_id.clone()));
+    }
+
+    fn refuse_offers(&mut self, requests: Vec<InboundId>, session_id: &SessionId) {
+        for id in requests {
+            let message = format!("session {session_id} was stopped before it was accepted");
+            self.peer.refuse(id, &ErrorCode::Conflict.error(message));
         }
     }
 
@@ -203,7 +255,11 @@ impl Executor {
     /// Reports that everything of a session is gone. Sent once every result of
     /// the session is delivered, and until the harness accepts it; only then
     /// does the session leave [`active_sessions`](Executor::active_sessions).
-    /// Calls still open are finished as canceled.
+    /// Calls still open are finished as canceled. It answers `session.stop` too,
+    /// where [`session_stopped`](Executor::session_stopped) has not.
+    ///
+    /// A session that the harness has given up (a void offer, a lease that ran
+    /// out) is reported to nobody; this says that its id is free for a new assignment.
     ///
     /// # Errors
     /// When there is no such session.
@@ -213,14 +269,20 @@ impl Executor {
         let Some(session) = session.filter(|session| !matches!(session.phase, Phase::Assigning(_))) else {
             return Err(CallError::NoSuchSession(session_id.clone()));
         };
+        if let Phase::Lost(offer) = &mut session.phase {
+            match offer.take() {
+                Some(offer) => self.offer_session(*offer),
+                None => self.forget_session(session_id),
+            }
+            return Ok(());
+        }
         if session.ended.is_some() {
             return Ok(());
         }
         session.ended = Some(reason.to_owned());
-        if matches!(self.link, Link::Ended(_)) {
-            self.forget_session(session_id);
-            return Ok(());
-        }
+        // The one error is that no stop waits for its answer.
+        let _ = self.session_stopped(session_id, true);
+        let Some(session) = self.sessions.get(session_id) else { return Ok(()) };
         for call in session.calls.open_ids() {
             let result = ToolResultParams {
                 session_id: session_id.clone(),
@@ -237,17 +299,44 @@ impl Executor {
 
     /// Sends `session.ended` once no result of the session waits any more.
     fn end_when_delivered(&mut self, session_id: &SessionId) {
-        let ready =
-            self.sessions.get(session_id).is_some_and(|session| session.ended.is_some() && session.undelivered() == 0);
-        if ready {
+        let all_delivered = |session: &Session| session.calls.open_len() == 0 && session.undelivered() == 0;
+        let session = self.sessions.get(session_id);
+        if session.is_some_and(|session| session.ended.is_some() && all_delivered(session)) {
             self.deliver(Delivery::Ended(session_id.clone()));
         }
     }
 
     pub(super) fn forget_session(&mut self, session_id: &SessionId) {
         self.sessions.remove(session_id);
+        self.forget_work(session_id);
+    }
+
+    /// Drops every date and delivery of a session.
+    fn forget_work(&mut self, session_id: &SessionId) {
         self.clear_session_deadline(session_id);
         self.call_deadlines.retain(|(_, session, _)| session != session_id);
+        self.forget_deliveries(session_id);
+    }
+
+    /// Nothing is left to be done once the executor has ended.
+    pub(super) fn forget_everything(&mut self) {
+        for session_id in self.sessions.keys().cloned().collect::<Vec<_>>() {
+            self.forget_session(&session_id);
+        }
+    }
+
+    /// The harness has given a session up: the application is told, and has the id until it is done with it.
+    fn lose_session(&mut self, session_id: &SessionId, reason: StopCause) {
+        self.cancel_open_calls(session_id);
+        self.forget_work(session_id);
+        let seed = self.rng.next_u64();
+        if let Some(session) = self.sessions.get_mut(session_id) {
+            session.phase = Phase::Lost(None);
+            session.ready = false;
+            session.ended = None;
+            session.calls = CallTable::new(seed);
+        }
+        self.emit(Event::SessionStop { session_id: session_id.clone(), reason, within: None });
     }
 
     pub(super) fn call_came(&mut self, id: InboundId, params: ToolCallParams) {
@@ -278,7 +367,7 @@ impl Executor {
             return self.peer.refuse(id, &not_active(&params.session_id));
         }
         if params.tool.as_str().is_empty() {
-            return self.peer.refuse(id, &ErrorCode::InvalidParams.error("params.tool: `tool` must not be empty"));
+            return self.peer.refuse(id, &ErrorCode::InvalidParams.error("params: `tool` must not be empty"));
         }
         if !served {
             let message = format!("this executor has no tool {:?}", params.tool);
@@ -403,7 +492,9 @@ impl Executor {
     }
 
     pub(super) fn cancel_came(&mut self, id: InboundId, params: &ToolCancelParams) {
-        let Some(session) = self.sessions.get_mut(&params.session_id) else {
+        let session = self.sessions.get_mut(&params.session_id);
+        let Some(session) = session.filter(|session| matches!(session.phase, Phase::Active | Phase::Stopping(_)))
+        else {
             return self.peer.refuse(id, &not_active(&params.session_id));
         };
         let open = session.calls.get_open(&params.tool_call_id).is_some();
@@ -427,22 +518,31 @@ impl Executor {
 
     /// A connection is gone: offers that came on it are void, and requests on it get no answer.
     pub(super) fn forget_unanswered(&mut self) {
-        let offered = |session: &Session| matches!(session.phase, Phase::Assigning(_));
-        let void: Vec<_> = self.sessions.iter().filter(|(_, s)| offered(s)).map(|(id, _)| id.clone()).collect();
+        let mut void = Vec::new();
+        for (session_id, session) in &mut self.sessions {
+            session.calls.each_open(|call| call.unanswered.clear());
+            match &mut session.phase {
+                Phase::Assigning(_) => void.push(session_id.clone()),
+                Phase::Active => {}
+                Phase::Stopping(requests) => requests.clear(),
+                Phase::Lost(offer) => {
+                    if offer.take().is_some() {
+                        self.session_deadlines.retain(|(_, session)| session != session_id);
+                    }
+                }
+            }
+        }
         for session_id in void {
             // The application may be at work on it: it learns that there is nothing to be ready for.
-            self.forget_session(&session_id);
-            let reason = StopCause::Requested("the connection was lost before the assignment was answered".to_owned());
-            self.emit(Event::SessionStop { session_id, reason, within: None });
+            let reason = "the connection was lost before the assignment was answered";
+            self.lose_session(&session_id, StopCause::Requested(reason.to_owned()));
         }
     }
 
     /// Gives all sessions up: their harness has, or there is none any more.
     pub(super) fn lose_sessions(&mut self, cause: &StopCause) {
         for session_id in self.active_sessions() {
-            self.cancel_open_calls(&session_id);
-            self.forget_session(&session_id);
-            self.emit(Event::SessionStop { session_id, reason: cause.clone(), within: None });
+            self.lose_session(&session_id, cause.clone());
         }
     }
 
@@ -469,12 +569,18 @@ impl Executor {
 
     /// The application took too long over an assignment or a stop.
     fn answer_overdue(&mut self, session_id: &SessionId) {
-        match self.sessions.get(session_id).map(|session| &session.phase) {
-            Some(Phase::Assigning(_)) => {
-                let error = ErrorCode::Timeout.error("the session was not set up in time");
-                if self.reject_session(session_id, Some(&error)).is_ok() {
-                    let reason = StopCause::Requested("the assignment was not answered in time".to_owned());
-                    self.emit(Event::SessionStop { session_id: session_id.clone(), reason, within: None });
+        let late = ErrorCode::Timeout.error("the session was not set up in time");
+        match self.sessions.get_mut(session_id).map(|session| &mut session.phase) {
+            Some(Phase::Assigning(requests)) => {
+                for id in std::mem::take(requests) {
+                    self.peer.refuse(id, &late);
+                }
+                let reason = "the assignment was not answered in time";
+                self.lose_session(session_id, StopCause::Requested(reason.to_owned()));
+            }
+            Some(Phase::Lost(offer)) => {
+                for id in offer.take().map(|offer| offer.requests).unwrap_or_default() {
+                    self.peer.refuse(id, &late);
                 }
             }
             Some(Phase::Stopping(_)) => {
@@ -524,6 +630,7 @@ fn not_active(session_id: &SessionId) -> JSONRPCError {
     ErrorCode::SessionNotActive.error(format!("session {session_id} is not active on this executor"))
 }
 
+/// A time that a peer names: 0 or less says as little as none at all.
 fn duration(ms: Option<i64>) -> Option<Duration> {
-    ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
+    ms.and_then(|ms| u64::try_from(ms).ok()).filter(|ms| *ms > 0).map(Duration::from_millis)
 }

@@ -141,6 +141,7 @@ fn session_stopped(shared: &Shared, session_id: &SessionId, cause: &StopCause, s
         let _ = locked.machine.session_stopped(session_id, stopped);
         let _ = locked.machine.session_ended(now, session_id, reason);
     });
+    shared.torn_down.notify(usize::MAX);
     tracing::info!(%session_id, reason, stopped, "session ended");
 }
 

@@ -83,6 +83,8 @@ pub(crate) struct Shared {
     /// The last registration, and whether it has proven itself.
     registered: StateCell<Option<(ExecutorRegisterResult, bool)>>,
     ended: StateCell<Option<End>>,
+    /// Told whenever a session was torn down.
+    torn_down: event_listener::Event,
     subscribers: Mutex<Vec<EventSender<ClientEvent>>>,
 }
 
@@ -198,6 +200,7 @@ impl Client {
                 connection: StateCell::new(ConnectionState::Disconnected),
                 registered: StateCell::new(None),
                 ended: StateCell::new(None),
+                torn_down: event_listener::Event::new(),
                 subscribers: Mutex::new(Vec::new()),
             }),
         })
@@ -343,7 +346,7 @@ impl Client {
             for canceler in locked.cancelers.values() {
                 canceler.cancel(CancelReason::ClientStopped);
             }
-            if locked.started { locked.machine.active_sessions() } else { Vec::new() }
+            if locked.started { locked.machine.running_sessions() } else { Vec::new() }
         });
         if !sessions.is_empty() {
             for session_id in sessions {
@@ -351,7 +354,7 @@ impl Client {
                 dispatch::stop_session(&self.shared, SessionStop { session_id, cause, within: None });
             }
             let deadline = self.shared.runtime.now() + STOP_SESSIONS_WITHIN;
-            self.wait_until_no_session(deadline).await;
+            self.wait_until_torn_down(deadline).await;
         }
         let never_started = self.shared.with(|locked| {
             locked.machine.stop(self.shared.runtime.now(), reason);
@@ -363,18 +366,18 @@ impl Client {
         self.done().await
     }
 
-    async fn wait_until_no_session(&self, deadline: bma_proto_core::Time) {
-        let mut events = self.events();
+    /// Waits for the stop handlers. What they end is still to be accepted by the
+    /// harness: the machine sees to that, as long as it is connected.
+    async fn wait_until_torn_down(&self, deadline: bma_proto_core::Time) {
         let mut timer = self.shared.runtime.timer();
         loop {
-            let left = self.active_sessions();
-            let now = self.shared.runtime.now();
-            if left.is_empty() || now >= deadline || self.shared.ended.value().is_some() {
+            let torn_down = self.shared.torn_down.listen();
+            let running = self.shared.lock().machine.running_sessions();
+            if running.is_empty() || self.shared.runtime.now() >= deadline || self.shared.ended.value().is_some() {
                 return;
             }
-            // A session's end is accepted by the harness at a time of its own: look again soon.
-            timer.set(Some((now + std::time::Duration::from_millis(5)).min(deadline)));
-            let _ = crate::connect::before(timer.as_mut(), events.next()).await;
+            timer.set(Some(deadline));
+            let _ = crate::connect::before(timer.as_mut(), torn_down).await;
         }
     }
 

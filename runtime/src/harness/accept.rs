@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use bma_proto_core::Time;
-use bma_proto_core::harness::{Placement, Principal, Refusal, read_registration};
+use bma_proto_core::contract::ErrorCode;
+use bma_proto_core::harness::{Placement, Principal, Refusal, Registration, read_registration};
 use bma_proto_core::websocket::{Channel, Output, ServerConfig, Target, Text, UpgradeRequest, Upgraded};
 
 use super::executor::Executor;
@@ -183,7 +184,10 @@ async fn register(shared: &Arc<Shared>, incoming: Incoming) -> Option<Wire> {
     });
     match placed {
         Ok((Some(executor), new, registration)) => {
-            executor.connect(wire, registration);
+            if let Some((mut wire, registration)) = executor.connect(wire, registration) {
+                register_again(runtime, &mut wire, &registration);
+                return Some(wire);
+            }
             if new {
                 executor.drive(shared);
             }
@@ -191,7 +195,7 @@ async fn register(shared: &Arc<Shared>, incoming: Incoming) -> Option<Wire> {
         }
         Ok((None, _, registration)) => {
             // The registry and the table change under one lock, so this cannot be; say so rather than hang.
-            let error = bma_proto_core::contract::ErrorCode::InternalError.error("the executor cannot be found");
+            let error = ErrorCode::InternalError.error("the executor cannot be found");
             refuse(runtime, &mut wire, &registration.refuse(&error));
             Some(wire)
         }
@@ -201,6 +205,13 @@ async fn register(shared: &Arc<Shared>, incoming: Incoming) -> Option<Wire> {
             Some(wire)
         }
     }
+}
+
+/// It came back in the very moment its executor was given up.
+pub(super) fn register_again(runtime: &dyn Runtime, wire: &mut Wire, registration: &Registration) {
+    let error = ErrorCode::LeaseExpired.error("the executor is gone: register again");
+    wire.send(&registration.refuse(&error).frame);
+    wire.close(runtime.now(), 1012, "register again");
 }
 
 fn refuse(runtime: &dyn Runtime, wire: &mut Wire, refusal: &Refusal) {

@@ -12,7 +12,7 @@ use bma_proto_core::time::earliest;
 use bma_proto_core::websocket;
 use bma_proto_core::{Machine, Time};
 
-use super::accept::{announce, goodbye};
+use super::accept::{announce, goodbye, register_again};
 use super::executor::{Executor, ExecutorEvent, ExecutorShared, Locked, Waiter};
 use super::{HarnessEvent, Shared};
 use crate::client::RequestContext;
@@ -188,14 +188,12 @@ impl Driver {
                 known.executors.remove(executor.id());
             }
             let mut locked = self.shared.lock();
+            locked.finished = true;
             (std::mem::take(&mut locked.waiting), locked.incoming.take())
         };
         drop(waiting);
         if let Some((mut wire, registration)) = incoming {
-            // It came back in the very moment it was given up: it registers anew.
-            let error = ErrorCode::LeaseExpired.error("the executor is gone: register again");
-            wire.send(&registration.refuse(&error).frame);
-            wire.close(self.shared.runtime.now(), 1012, "register again");
+            register_again(self.shared.runtime.as_ref(), &mut wire, &registration);
             self.see_off(wire);
         }
         if let Some(wire) = self.wire.take() {

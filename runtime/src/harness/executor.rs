@@ -57,6 +57,8 @@ pub(super) struct Locked {
     pub(super) incoming: Option<(Wire, Registration)>,
     /// One that was replaced before it was taken over.
     pub(super) replaced: Vec<Wire>,
+    /// The driver has ended: nobody takes connections over any more.
+    pub(super) finished: bool,
     next_token: u64,
     pub(super) waiting: HashMap<u64, Waiter>,
 }
@@ -97,6 +99,7 @@ impl Executor {
             waker: None,
             incoming: None,
             replaced: Vec::new(),
+            finished: false,
             next_token: 1,
             waiting: HashMap::new(),
         };
@@ -116,13 +119,17 @@ impl Executor {
         Self { shared }
     }
 
-    /// Hands a connection to the executor's task.
-    pub(super) fn connect(&self, wire: Wire, registration: Registration) {
+    /// Hands a connection to the executor's task; gives it back when that has ended.
+    pub(super) fn connect(&self, wire: Wire, registration: Registration) -> Option<(Wire, Registration)> {
         self.shared.with(|locked| {
+            if locked.finished {
+                return Some((wire, registration));
+            }
             if let Some((wire, _)) = locked.incoming.replace((wire, registration)) {
                 locked.replaced.push(wire);
             }
-        });
+            None
+        })
     }
 
     /// Starts the executor's task.
