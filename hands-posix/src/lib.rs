@@ -21,6 +21,8 @@
 //! session, drop its environment and lose its parent before anybody looks) is
 //! found by the keeper alone.
 
+#[cfg(target_os = "linux")]
+pub mod keeper;
 mod posix;
 mod proc_table;
 mod shell;

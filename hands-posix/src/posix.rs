@@ -11,6 +11,10 @@ use bma_hands::os::{CommandLine, Directory, Mark, Os, Processes, SpawnError, Spa
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 
+#[cfg(target_os = "linux")]
+use crate::keeper::client::{SpawnFailure, Started};
+#[cfg(target_os = "linux")]
+use crate::keeper::{Keeper, KeeperProgram};
 use crate::shell::{MAX_COMMAND_BYTES, Shell};
 use crate::spawn::{self, Failure, Program, Start};
 use crate::tree::{MARKER_VARIABLE, Marked, Parent, Tree};
@@ -21,6 +25,8 @@ pub struct Posix {
     shell: Shell,
     /// The trees that this process itself belongs to.
     outer_markers: Option<String>,
+    #[cfg(target_os = "linux")]
+    keeper: Option<Arc<Keeper>>,
 }
 
 impl Posix {
@@ -34,7 +40,23 @@ impl Posix {
             tracing::warn!(shell = %shell.path().display(), "there is no bash here: commands run in sh");
         }
         let outer_markers = std::env::var(MARKER_VARIABLE).ok().filter(|list| is_marker_list(list));
-        Self { shell, outer_markers }
+        Self {
+            shell,
+            outer_markers,
+            #[cfg(target_os = "linux")]
+            keeper: None,
+        }
+    }
+
+    /// Starts programs through a [keeper](crate::keeper), which is started now. What the keeper has started is
+    /// ended once this and everything that it has spawned is dropped, or this process is gone.
+    ///
+    /// # Errors
+    /// The keeper cannot be started, or the executable does not act as one.
+    #[cfg(target_os = "linux")]
+    pub fn with_keeper(program: KeeperProgram) -> io::Result<Self> {
+        let keeper = Some(Arc::new(Keeper::start(program)?));
+        Ok(Self { keeper, ..Self::direct() })
     }
 
     /// Uses this shell instead of the one that was found. A file named `bash` is used as bash, any other as a
@@ -44,26 +66,53 @@ impl Posix {
         self
     }
 
-    fn start(&self, start: Start, marker: String) -> Result<(Tree, OwnedFd), Failure> {
-        if spawn::discards_statuses() {
-            return Err(Failure::System(io::Error::other(StatusDiscarded)));
+    /// Starts a program and begins to watch it: the tree, and what becomes readable at the exit.
+    fn start(&self, start: Start, marker: String) -> Result<(Arc<Tree>, OwnedFd), NotStarted> {
+        #[cfg(target_os = "linux")]
+        if let Some(keeper) = &self.keeper {
+            return start_kept(keeper, start, marker);
         }
-        let leader = spawn::start(start)?;
-        watch(leader, marker).map_err(Failure::System)
+        if spawn::discards_statuses() {
+            return Err(NotStarted::StatusDiscarded);
+        }
+        let leader = spawn::start(start).map_err(NotStarted::Failure)?;
+        let (tree, exit) = watch(leader, marker).map_err(|error| NotStarted::Failure(Failure::System(error)))?;
+        Ok((Arc::new(tree), exit))
     }
 }
 
-/// Carries [`SpawnError::StatusDiscarded`] through an I/O error.
-#[derive(Debug)]
-struct StatusDiscarded;
-
-impl std::fmt::Display for StatusDiscarded {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SIGCHLD is ignored")
-    }
+/// Why nothing was started.
+enum NotStarted {
+    Failure(Failure),
+    StatusDiscarded,
+    #[cfg(target_os = "linux")]
+    Keeper(io::Error),
 }
 
-impl std::error::Error for StatusDiscarded {}
+#[cfg(target_os = "linux")]
+fn start_kept(keeper: &Keeper, start: Start, marker: String) -> Result<(Arc<Tree>, OwnedFd), NotStarted> {
+    let began = crate::proc_table::now();
+    let started = keeper.spawn(start).map_err(|failure| match failure {
+        SpawnFailure::Start(failure) => NotStarted::Failure(failure),
+        SpawnFailure::Keeper(error) => NotStarted::Keeper(error),
+    })?;
+    let Started { leader, status, connection } = started;
+    // The keeper keeps the leader's number until it is told to release it, so the number still means the leader.
+    let opened = crate::signal::open_process(leader)
+        .and_then(|fd| Ok((fd.ok_or(io::ErrorKind::NotFound)?, status.try_clone()?)));
+    match opened {
+        Ok((leader_fd, exit)) => {
+            let parent = Parent::Keeper { connection: connection.clone(), status, began };
+            let tree = Arc::new(Tree::new(leader, leader_fd, marker, parent));
+            connection.remember(&tree);
+            Ok((tree, exit))
+        }
+        Err(error) => {
+            connection.abandon(leader);
+            Err(NotStarted::Failure(Failure::System(error)))
+        }
+    }
+}
 
 impl Os for Posix {
     fn shell(&self) -> &str {
@@ -94,7 +143,10 @@ impl Os for Posix {
     }
 
     fn marked(&self, mark: &Mark) -> Arc<dyn Processes> {
-        Arc::new(Marked::new(mark.as_str()))
+        #[cfg(target_os = "linux")]
+        return Arc::new(Marked::new(mark.as_str(), self.keeper.clone()));
+        #[cfg(not(target_os = "linux"))]
+        return Arc::new(Marked::new(mark.as_str()));
     }
 
     fn spawn(&self, request: SpawnRequest) -> Result<Spawned, SpawnError> {
@@ -137,17 +189,17 @@ impl Os for Posix {
         };
         match self.start(start, marker) {
             Ok((tree, exit)) => {
-                let mut spawned = Spawned::new(Arc::new(tree), exit, stdout, stderr);
+                let mut spawned = Spawned::new(tree, exit, stdout, stderr);
                 spawned.stdin = stdin_write;
                 spawned.begun = begun;
                 Ok(spawned)
             }
-            Err(Failure::Directory(source)) => Err(directory_error(path, source)),
-            Err(Failure::Program(source)) => Err(program_error(name, source, arguments_bytes)),
-            Err(Failure::System(source)) if source.get_ref().is_some_and(|inner| inner.is::<StatusDiscarded>()) => {
-                Err(SpawnError::StatusDiscarded)
-            }
-            Err(Failure::System(source)) => Err(SpawnError::System { source }),
+            Err(NotStarted::Failure(Failure::Directory(source))) => Err(directory_error(path, source)),
+            Err(NotStarted::Failure(Failure::Program(source))) => Err(program_error(name, source, arguments_bytes)),
+            Err(NotStarted::Failure(Failure::System(source))) => Err(SpawnError::System { source }),
+            Err(NotStarted::StatusDiscarded) => Err(SpawnError::StatusDiscarded),
+            #[cfg(target_os = "linux")]
+            Err(NotStarted::Keeper(source)) => Err(SpawnError::Helper { source }),
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Process {
 }
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{children_of, descendants, find, read};
+pub(crate) use linux::{children_of, descendants, find, has_any_mark, now, read};
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -125,18 +125,35 @@ mod linux {
         Some((Process { id, parent, group, session, began, name }, alive))
     }
 
+    /// The present, as [`Process::began`] counts it.
+    pub(crate) fn now() -> u64 {
+        // Seconds with two digits after the point: the clock ticks of Linux's interface.
+        let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
+        let hundredths = uptime.split(' ').next().unwrap_or_default().replace('.', "");
+        hundredths.parse().unwrap_or(0)
+    }
+
     fn has_marker(id: i32, marker: &str, buffer: &mut Vec<u8>) -> bool {
+        marks(id, buffer).any(|one| one == marker.as_bytes())
+    }
+
+    /// Whether a process bears any tree's mark.
+    pub(crate) fn has_any_mark(id: i32) -> bool {
+        marks(id, &mut Vec::new()).next().is_some()
+    }
+
+    fn marks(id: i32, buffer: &mut Vec<u8>) -> impl Iterator<Item = &[u8]> {
         buffer.clear();
-        // Not ours to read: another user's process, or a protected one.
-        let Ok(file) = fs::File::open(format!("/proc/{id}/environ")) else { return false };
-        if file.take(MAX_ENVIRON).read_to_end(buffer).is_err() {
-            return false;
+        // What is not ours to read (another user's process, or a protected one) bears none that we know of.
+        let read =
+            fs::File::open(format!("/proc/{id}/environ")).and_then(|file| file.take(MAX_ENVIRON).read_to_end(buffer));
+        if read.is_err() {
+            buffer.clear();
         }
-        let marker = marker.as_bytes();
-        let mut variables = buffer
+        let lists = buffer
             .split(|&byte| byte == 0)
             .filter_map(|variable| variable.strip_prefix(crate::tree::MARKER_VARIABLE.as_bytes())?.strip_prefix(b"="));
-        variables.any(|value| value.split(|&byte| byte == b',').any(|one| one == marker))
+        lists.flat_map(|list| list.split(|&byte| byte == b','))
     }
 
     #[cfg(test)]

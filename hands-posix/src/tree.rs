@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bma_hands::os::{Exit, Leftover, Member, ProcessTree, Processes, Signal, StatusLost};
 use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus};
 
+#[cfg(target_os = "linux")]
+use crate::keeper::{Connection, Keeper, client};
 use crate::proc_table::{self, Process, Traits};
 use crate::signal::{self, Group};
 
@@ -35,6 +39,14 @@ pub(crate) struct Tree {
 pub(crate) enum Parent {
     /// Ours.
     Us,
+    /// The keeper's, which keeps the status until it is told to release it.
+    #[cfg(target_os = "linux")]
+    Keeper {
+        connection: Arc<Connection>,
+        status: OwnedFd,
+        /// When the program began, as the process table counts it, or a little earlier.
+        began: u64,
+    },
 }
 
 #[derive(Debug)]
@@ -90,24 +102,26 @@ impl Tree {
     }
 
     fn look(&self) -> Result<Option<Exit>, StatusLost> {
-        match self.parent {
+        match &self.parent {
             Parent::Us => look(self.wait_id(), self.leader),
-        }
-    }
-
-    /// Collects the leader's status, which is known.
-    fn reap(&self) {
-        match self.parent {
-            Parent::Us => {
-                // Nothing to do about an error: somebody else has collected it.
-                let _ = rustix::process::waitid(self.wait_id(), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+            #[cfg(target_os = "linux")]
+            Parent::Keeper { status, .. } => {
+                client::read_status(status).map_err(|_| StatusLost { id: self.leader.cast_unsigned() })
             }
         }
     }
 
-    fn adopted_any(&self) -> bool {
-        match self.parent {
-            Parent::Us => false,
+    /// Collects the leader's status, which is known. Whether orphans were adopted, perhaps of this tree.
+    fn reap(&self) -> bool {
+        match &self.parent {
+            Parent::Us => {
+                // Nothing to do about an error: somebody else has collected it.
+                let _ = rustix::process::waitid(self.wait_id(), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+                false
+            }
+            // A keeper that is gone has left its orphans to nobody: they must be looked for.
+            #[cfg(target_os = "linux")]
+            Parent::Keeper { connection, .. } => connection.release(self.leader).unwrap_or(true),
         }
     }
 
@@ -121,17 +135,37 @@ impl Tree {
 
     /// Whether the leader's number still means the leader.
     fn may_use_id(&self, state: &mut State) -> bool {
-        if !state.released && self.look().is_err() {
+        let lost = match &self.parent {
+            Parent::Us => self.look().is_err(),
+            // The status is told once, and it is lost when the keeper is.
+            #[cfg(target_os = "linux")]
+            Parent::Keeper { .. } => self.try_wait().is_err(),
+        };
+        if lost {
             // Somebody else reaped the leader: from now on its number may mean anybody.
             state.released = true;
         }
         !state.released
     }
 
+    /// Whether this process is a member.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn knows(&self, process: &Process) -> bool {
+        let found = self.find(&mut lock(&self.state)).unwrap_or_default();
+        found.iter().any(|member| (member.id, member.began) == (process.id, process.began))
+    }
+
     fn find(&self, state: &mut State) -> io::Result<Vec<Process>> {
         let leader = self.may_use_id(state).then_some(self.leader);
         state.search.find(leader)
     }
+}
+
+/// Signals every living descendant of a process.
+#[cfg(target_os = "linux")]
+pub(crate) fn signal_descendants(ancestor: i32, signal: Signal) -> io::Result<()> {
+    let signals = native(signal)?;
+    proc_table::descendants(ancestor)?.iter().try_for_each(|process| signal_member(process, signals))
 }
 
 /// Signals one process that was found, unless it is gone.
@@ -190,6 +224,14 @@ impl Processes for Tree {
     fn members(&self) -> io::Result<Vec<Member>> {
         Ok(named(self.find(&mut lock(&self.state))?))
     }
+
+    #[cfg(target_os = "linux")]
+    fn strays(&self) -> Vec<Member> {
+        match &self.parent {
+            Parent::Us => Vec::new(),
+            Parent::Keeper { connection, began, .. } => connection.strays(*began),
+        }
+    }
 }
 
 impl ProcessTree for Tree {
@@ -211,37 +253,52 @@ impl ProcessTree for Tree {
             return Leftover::Possible;
         }
         let mut state = lock(&self.state);
-        if !std::mem::replace(&mut state.released, true) {
-            self.reap();
-        }
+        let adopted = !std::mem::replace(&mut state.released, true) && self.reap();
         let group = Group::led_by(self.leader).is_ok_and(Group::has_any);
         if group {
             // Somebody of the group is there, so at this moment its number means the group and nothing else: the
             // last chance to learn by it who is in it. An error shows again when the members are asked for.
             let _ = state.search.find(Some(self.leader));
         }
-        if group || self.adopted_any() { Leftover::Possible } else { Leftover::None }
+        if group || adopted { Leftover::Possible } else { Leftover::None }
     }
 }
 
 /// Everything that bears a mark.
 #[derive(Debug)]
-pub(crate) struct Marked(Mutex<Search>);
+pub(crate) struct Marked {
+    search: Mutex<Search>,
+    #[cfg(target_os = "linux")]
+    keeper: Option<(Arc<Keeper>, u64)>,
+}
 
 impl Marked {
+    /// With the keeper, if there is one, that may have adopted some of it.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn new(marker: &str, keeper: Option<Arc<Keeper>>) -> Self {
+        let keeper = keeper.map(|keeper| (keeper, proc_table::now()));
+        Self { search: Mutex::new(Search::new(marker.to_owned())), keeper }
+    }
+
+    #[cfg(not(target_os = "linux"))]
     pub(crate) fn new(marker: &str) -> Self {
-        Self(Mutex::new(Search::new(marker.to_owned())))
+        Self { search: Mutex::new(Search::new(marker.to_owned())) }
     }
 }
 
 impl Processes for Marked {
     fn signal(&self, signal: Signal) -> io::Result<()> {
         let signals = native(signal)?;
-        lock(&self.0).find(None)?.iter().try_for_each(|member| signal_member(member, signals))
+        lock(&self.search).find(None)?.iter().try_for_each(|member| signal_member(member, signals))
     }
 
     fn members(&self) -> io::Result<Vec<Member>> {
-        Ok(named(lock(&self.0).find(None)?))
+        Ok(named(lock(&self.search).find(None)?))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn strays(&self) -> Vec<Member> {
+        self.keeper.as_ref().map(|(keeper, since)| keeper.strays(*since)).unwrap_or_default()
     }
 }
 
@@ -271,8 +328,10 @@ impl Drop for Tree {
             // Nobody is left to hear of an error.
             let _ = self.signal_group(&mut state, rustix::process::Signal::KILL);
         }
-        match self.parent {
+        match &self.parent {
             Parent::Us => self.reap_later(),
+            #[cfg(target_os = "linux")]
+            Parent::Keeper { connection, .. } => connection.abandon(self.leader),
         }
     }
 }

@@ -52,12 +52,6 @@ pub trait Os: fmt::Debug + Send + Sync + 'static {
 
     /// Everything that bears this mark, whether its tree is still known or not.
     fn marked(&self, mark: &Mark) -> Arc<dyn Processes>;
-
-    /// Living processes that descend from ours, but of which it cannot be told to
-    /// which tree they belong. Always empty where nothing adopts orphans.
-    fn strays(&self) -> Vec<Member> {
-        Vec::new()
-    }
 }
 
 /// A program to start.
@@ -185,6 +179,12 @@ pub trait Processes: fmt::Debug + Send + Sync {
     /// # Errors
     /// The members cannot be looked up.
     fn members(&self) -> io::Result<Vec<Member>>;
+
+    /// Living processes that may be members, but of which that cannot be told: they descend from us, began
+    /// later than this, and have cut every tie. Always empty where nothing adopts orphans: there they are not seen.
+    fn strays(&self) -> Vec<Member> {
+        Vec::new()
+    }
 }
 
 /// A program and everything that it started, also what left its group.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bma_hands_posix::Posix;
 use bma_hands_posix::hands::bash::{Bash, BashCall, BashError, BashOptions, BashReport, SessionProcesses};
 use bma_hands_posix::hands::env::EnvPolicy;
 use bma_hands_posix::hands::os::Os;
@@ -29,7 +28,7 @@ pub struct Session {
 
 /// Runs a test in a session, and proves that the session leaves nothing behind.
 pub fn session<F: Future<Output = ()>>(test: impl FnOnce(Session) -> F) {
-    session_on(Arc::new(Posix::direct()), |_| {}, test);
+    session_on(crate::os(), |_| {}, test);
 }
 
 /// As [`session`], with a system and options of one's own.

@@ -25,6 +25,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 pub struct EndReport {
     /// What still lives, although it was killed for as long as there was time. Empty: everything is gone.
     pub remaining: Vec<Member>,
+    /// What lives and may belong to them, of which that cannot be told.
+    pub strays: Vec<Member>,
     /// Why the members could not be looked up, if so: then it is not known that everything is gone.
     pub unknown: Option<String>,
 }
@@ -32,24 +34,32 @@ pub struct EndReport {
 impl EndReport {
     /// Whether everything is known to be gone.
     pub fn is_empty(&self) -> bool {
-        self.remaining.is_empty() && self.unknown.is_none()
+        self.remaining.is_empty() && self.strays.is_empty() && self.unknown.is_none()
     }
 
     /// Adds what became of others.
     pub(super) fn add(&mut self, other: EndReport) {
         let new: Vec<Member> = other.remaining.into_iter().filter(|member| !self.remaining.contains(member)).collect();
         self.remaining.extend(new);
+        let new: Vec<Member> = other.strays.into_iter().filter(|member| !self.strays.contains(member)).collect();
+        self.strays.extend(new);
         self.unknown = self.unknown.take().or(other.unknown);
     }
 
     /// What there is to say, when something is left.
     pub fn describe(&self) -> Option<String> {
-        let list = || self.remaining.iter().map(Member::to_string).collect::<Vec<_>>().join(", ");
-        match (&self.unknown, self.remaining.is_empty()) {
-            (None, true) => None,
-            (None, false) => Some(format!("could not be ended: process {}", list())),
-            (Some(error), _) => Some(format!("cannot be told to be gone: {error}")),
+        let list = |members: &[Member]| members.iter().map(Member::to_string).collect::<Vec<_>>().join(", ");
+        let mut parts = Vec::new();
+        if let Some(error) = &self.unknown {
+            parts.push(format!("it is not known whether everything was ended: {error}"));
         }
+        if !self.remaining.is_empty() {
+            parts.push(format!("still running, although killed: process {}", list(&self.remaining)));
+        }
+        if !self.strays.is_empty() {
+            parts.push(format!("still running, and perhaps of this command: process {}", list(&self.strays)));
+        }
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 }
 
@@ -80,7 +90,10 @@ pub(super) async fn end_trees(
         // One look is not a moment in time, and may just miss a process that is being forked.
         empty_looks = if report.is_empty() { empty_looks + 1 } else { 0 };
         if empty_looks >= 2 || (runtime.now() >= deadline && wanted == Signal::Kill) {
-            return Ok(report);
+            let strays = blocking(runtime, move || trees.iter().flat_map(|tree| tree.strays()).collect()).await?;
+            let mut whole = EndReport { strays, ..EndReport::default() };
+            whole.add(report);
+            return Ok(whole);
         }
         if empty_looks == 0 {
             let until_kill = grace_ends.saturating_since(now);

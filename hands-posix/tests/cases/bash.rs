@@ -1,18 +1,14 @@
 //! What a user of the bash tool sees, with real shells. Tests named `fN_` prove the row N of the field reports.
-#![allow(clippy::unwrap_used)] // a test panics on purpose
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bma_hands_posix::Posix;
 use bma_hands_posix::hands::bash::{BashEnd, BashError};
 use bma_hands_posix::hands::launch::{LaunchRefusal, LaunchRequest, LaunchSpec};
 use bma_hands_posix::hands::os::{Exit, SpawnError};
 use bma_proto_core::contract::ToolOutcome;
 use bma_runtime::{CancelReason, Canceler};
-use support::*;
+
+use crate::support::*;
 
 #[test]
 fn output_and_exit_code_stand_in_their_order() {
@@ -396,7 +392,7 @@ fn a_launch_hook_wraps_moves_changes_and_refuses() {
         }
     };
     session_on(
-        Arc::new(Posix::direct()),
+        crate::os(),
         move |options| options.launch = Some(Arc::new(hook)),
         async |session| {
             let error = session.run_input(input("refuse")).await.unwrap_err();
@@ -479,7 +475,7 @@ fn leftovers_are_bounded_and_those_that_ended_make_room() {
     session(async |session| {
         let command = "touch stop-me; (until [ -e stop ]; do sleep 0.05; done) >/dev/null 2>&1 & ";
         for _ in 0..64 {
-            assert_eq!(session.run(command).await.survivors.is_empty(), false);
+            assert!(!session.run(command).await.survivors.is_empty());
         }
         let refused = session.run_input(input("echo more")).await;
         assert!(matches!(refused, Err(BashError::TooManyProcesses)), "{refused:?}");
