@@ -1,7 +1,6 @@
 //! hands
 
 pub mod access;
-pub mod core;
 pub mod bash;
 mod blocking;
 pub mod env;
@@ -10,4 +9,3 @@ pub mod launch;
 pub mod os;
 pub mod workspace;
 
-pub use core::{Core, CoreError, CoreOptions, CoreSession};
