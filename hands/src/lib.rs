@@ -1,6 +1,7 @@
 //! hands
 
 pub mod access;
+pub mod core;
 pub mod bash;
 mod blocking;
 pub mod env;
@@ -9,3 +10,4 @@ pub mod launch;
 pub mod os;
 pub mod workspace;
 
+pub use core::{Core, CoreError, CoreOptions, CoreSession};
