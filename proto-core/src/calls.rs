@@ -106,6 +106,11 @@ impl<A> CallTable<A> {
         ids
     }
 
+    /// Does the same to every open call; the order cannot matter.
+    pub(crate) fn each_open(&mut self, mut change: impl FnMut(&mut A)) {
+        self.open.values_mut().for_each(&mut change);
+    }
+
     /// Takes an open call back, as if its id had never come.
     pub(crate) fn withdraw(&mut self, id: &ToolCallId) -> Option<A> {
         self.open.remove(id)

@@ -2,6 +2,7 @@
 //! is sent until it is accepted; a disconnect uses up no attempt.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::link::{Link, exponential};
 use super::machine::{Executor, Tag};
@@ -23,6 +24,14 @@ pub(super) enum Delivery {
     Ended(SessionId),
 }
 
+impl Delivery {
+    fn session_id(&self) -> &SessionId {
+        match self {
+            Delivery::Ready(id) | Delivery::Result(id, _) | Delivery::Ended(id) => id,
+        }
+    }
+}
+
 /// A delivery and how often it was tried.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Attempt {
@@ -32,15 +41,28 @@ pub(super) struct Attempt {
 
 impl Executor {
     /// Sends a delivery for the first time, or holds it for the next registration.
+    /// One that is under way already goes on as it is.
     pub(super) fn deliver(&mut self, delivery: Delivery) {
-        self.attempt(Attempt { delivery, tried: 0 });
+        if self.under_way.insert(delivery.clone()) {
+            self.attempt(Attempt { delivery, tried: 0 });
+        }
     }
 
-    /// After a registration: everything that waits for one goes out, in its order.
+    /// After a registration: everything that waits goes out, in its order. The
+    /// attempts on the lost connection do not count.
     pub(super) fn resume_deliveries(&mut self) {
-        for attempt in std::mem::take(&mut self.held) {
-            self.attempt(attempt);
+        let held = std::mem::take(&mut self.held);
+        let waiting = std::mem::take(&mut self.retries).into_iter().map(|(_, attempt)| attempt);
+        for attempt in held.into_iter().chain(waiting) {
+            self.attempt(Attempt { tried: 0, ..attempt });
         }
+    }
+
+    /// Drops what is to be delivered for a session that is no more.
+    pub(super) fn forget_deliveries(&mut self, session_id: &SessionId) {
+        self.held.retain(|attempt| attempt.delivery.session_id() != session_id);
+        self.retries.retain(|(_, attempt)| attempt.delivery.session_id() != session_id);
+        self.under_way.retain(|delivery| delivery.session_id() != session_id);
     }
 
     /// Deliveries whose wait is over.
@@ -62,7 +84,9 @@ impl Executor {
         }
         let sent = match &attempt.delivery {
             Delivery::Ready(id) => {
-                let Some(session) = self.sessions.get(id) else { return };
+                let Some(session) = self.sessions.get(id).filter(|session| session.ready) else {
+                    return self.nothing_to_deliver(&attempt.delivery);
+                };
                 let params = SessionReadyParams {
                     session_id: id.clone(),
                     work_id: session.work_id.clone(),
@@ -73,13 +97,15 @@ impl Executor {
             }
             Delivery::Result(session, call) => {
                 let Some(result) = self.sessions.get(session).and_then(|session| session.calls.result(call)) else {
-                    return;
+                    return self.nothing_to_deliver(&attempt.delivery);
                 };
                 let result = Arc::clone(result);
                 self.send_result(&result, attempt.clone())
             }
             Delivery::Ended(id) => {
-                let Some(reason) = self.sessions.get(id).and_then(|session| session.ended.clone()) else { return };
+                let Some(reason) = self.sessions.get(id).and_then(|session| session.ended.clone()) else {
+                    return self.nothing_to_deliver(&attempt.delivery);
+                };
                 let params = SessionEndedParams { session_id: id.clone(), reason };
                 let tag = Tag::Delivery(attempt.clone());
                 self.peer.request::<methods::SessionEnded>(self.now, &params, tag)
@@ -87,11 +113,16 @@ impl Executor {
         };
         match sent {
             Ok(()) => {}
-            // Too many requests wait: an own shortage, which passes.
-            Err(Misuse::Backlog(_)) => self.retry_later(attempt),
+            // Too many requests wait: an own shortage, which passes and uses up no attempt.
+            Err(Misuse::Backlog(_)) => self.retry_after(self.config.delivery_base_delay, attempt),
             Err(Misuse::NotConnected) => self.held.push(attempt),
             Err(misuse) => self.undeliverable(attempt, RequestError::Malformed(misuse.to_string())),
         }
+    }
+
+    /// The session is not there any more, or it is another one of the same name.
+    fn nothing_to_deliver(&mut self, delivery: &Delivery) {
+        self.under_way.remove(delivery);
     }
 
     fn send_result(&mut self, result: &ToolResultParams, attempt: Attempt) -> Result<(), Misuse> {
@@ -109,11 +140,19 @@ impl Executor {
     fn retry_later(&mut self, mut attempt: Attempt) {
         attempt.tried += 1;
         let wait = exponential(self.config.delivery_base_delay, self.config.delivery_max_delay, attempt.tried);
-        self.retries.insert((self.now + wait, attempt));
+        self.retry_after(wait, attempt);
+    }
+
+    /// There is always some wait, so that a tick comes to its end.
+    fn retry_after(&mut self, wait: Duration, attempt: Attempt) {
+        self.retries.insert((self.now + wait.max(Duration::from_millis(1)), attempt));
     }
 
     /// The harness has answered a delivery, or will not any more.
     pub(super) fn delivery_answered(&mut self, attempt: Attempt, outcome: Result<AnyResult, RequestError>) {
+        if !self.under_way.contains(&attempt.delivery) {
+            return; // its session is no more
+        }
         let accepted = match &outcome {
             Ok(AnyResult::SessionReady(Ack { accepted }))
             | Ok(AnyResult::ToolResult(Ack { accepted }))
@@ -135,6 +174,7 @@ impl Executor {
     }
 
     fn delivered(&mut self, delivery: Delivery) {
+        self.under_way.remove(&delivery);
         match delivery {
             Delivery::Ready(_) => {}
             Delivery::Result(session_id, call) => self.result_settled(&session_id, call),
@@ -143,6 +183,7 @@ impl Executor {
     }
 
     fn undeliverable(&mut self, attempt: Attempt, error: RequestError) {
+        self.under_way.remove(&attempt.delivery);
         match attempt.delivery {
             // The harness will not have the session: it says so to the next request for it.
             Delivery::Ready(_) => {}

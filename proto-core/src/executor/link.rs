@@ -6,7 +6,8 @@ use super::machine::{Executor, Tag};
 use super::{Config, Dial, DialError, End, Event, Output, TokenError};
 use crate::contract::{
     AnyResult, CloseCode, ConnectionState, ErrorCode, ErrorReason, ExecutorHeartbeatParams, ExecutorHeartbeatResult,
-    ExecutorRegisterParams, ExecutorRegisterResult, ExecutorResume, ExecutorTokenResponse, ProtocolVersion, methods,
+    ExecutorRegisterParams, ExecutorRegisterResult, ExecutorResume, ExecutorTokenResponse, ProtocolVersion, defaults,
+    methods,
 };
 use crate::rng::Rng;
 use crate::rpc::RequestError;
@@ -14,6 +15,12 @@ use crate::time::{Reason, Time, earliest};
 
 /// Registrations refused in a row after which trying again is of no use.
 const MAX_REFUSALS: u32 = 5;
+
+/// The lease of a harness that names none.
+const DEFAULT_LEASE: Duration = Duration::from_millis(defaults::HARNESS_LEASE_TTL_MS);
+
+/// Heartbeats are never sent faster than this, whatever anybody says.
+const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Hard bounds for what a registration may set the frame limit to.
 const FRAME_LIMITS: std::ops::RangeInclusive<usize> = 4096..=1 << 20;
@@ -122,11 +129,13 @@ impl Executor {
             last_connection_id: Some(registered.connection_id.clone()),
             active_sessions: self.active_sessions(),
         });
+        let capabilities = self.capabilities();
+        self.advertised = Some(capabilities.clone());
         let params = ExecutorRegisterParams {
             protocol,
             environment_id: self.config.environment_id.clone(),
             executor: self.config.info.clone(),
-            capabilities: self.capabilities(),
+            capabilities,
             resume,
         };
         if let Err(misuse) = self.peer.request::<methods::ExecutorRegister>(self.now, &params, Tag::Register) {
@@ -151,6 +160,7 @@ impl Executor {
                 }
                 self.give_up_connection(format!("the registration was refused: {error}"));
             }
+            Err(RequestError::Disconnected) => {} // whoever lost the connection goes on from there
             Err(error) => self.give_up_connection(format!("the registration failed: {error}")),
         }
     }
@@ -166,9 +176,9 @@ impl Executor {
     }
 
     fn registered(&mut self, registered: ExecutorRegisterResult) {
-        let lease = millis(registered.lease_ttl_ms);
-        let told = millis(registered.heartbeat_interval_ms).max(Duration::from_millis(10));
-        let heartbeat_interval = self.config.heartbeat_interval.unwrap_or(told);
+        let lease = lease(registered.lease_ttl_ms).unwrap_or(DEFAULT_LEASE);
+        let told = millis(registered.heartbeat_interval_ms);
+        let heartbeat_interval = self.config.heartbeat_interval.unwrap_or(told).max(MIN_HEARTBEAT_INTERVAL);
         let bounds = self.peer.config_mut();
         if let Ok(limit) = usize::try_from(registered.max_control_frame_bytes) {
             bounds.max_frame_bytes = limit.clamp(*FRAME_LIMITS.start(), *FRAME_LIMITS.end());
@@ -190,6 +200,7 @@ impl Executor {
         self.identity = Some(registered.clone());
         self.set_state(if self.draining { ConnectionState::Draining } else { ConnectionState::Ready });
         self.emit(Event::Registered(Box::new(registered)));
+        self.send_changed_capabilities();
         self.resume_deliveries();
     }
 
@@ -217,7 +228,7 @@ impl Executor {
             return; // an error answer is life as well, and was counted as such
         };
         if let Link::Up(up) = &mut self.link {
-            up.lease = millis(lease_ttl_ms);
+            up.lease = lease(lease_ttl_ms).unwrap_or(up.lease);
             self.history.lease_expires = Some(self.now + up.lease);
         }
         if drain {
@@ -248,7 +259,7 @@ impl Executor {
             Some(CloseCode::Drained) => self.end(End::Drained),
             Some(CloseCode::RegistrationRefused) if self.registration_refused(&cause) => {}
             // A proven connection whose token's time is over: nothing is wrong.
-            Some(CloseCode::TokenExpired) if proven => self.ask_for_token(),
+            Some(CloseCode::TokenExpired) if proven && self.stopping.is_none() => self.ask_for_token(),
             _ => self.connection_failed(cause),
         }
     }
@@ -295,13 +306,14 @@ impl Executor {
 
     /// Ends for good. Sessions are told to the application first.
     pub(super) fn end(&mut self, end: End) {
-        let was_connected = matches!(self.link, Link::Registering | Link::Up(_));
+        let was_connected = self.peer.is_connected();
         self.lose_connection();
         if was_connected {
             self.outputs.push_back(Output::Close { code: 1000, reason: String::new() });
         }
         self.link = Link::Ended(end.clone());
         self.lose_sessions(&super::StopCause::ExecutorEnded);
+        self.forget_everything();
         self.set_state(ConnectionState::Closed);
         self.emit(Event::Ended(end));
     }
@@ -340,6 +352,11 @@ impl Executor {
             _ => None,
         }
     }
+}
+
+/// A lease that is none would make every connection count as dead at once.
+fn lease(ms: i64) -> Option<Duration> {
+    Some(millis(ms)).filter(|lease| !lease.is_zero())
 }
 
 fn millis(ms: i64) -> Duration {

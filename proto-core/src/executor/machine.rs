@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::delivery::Attempt;
+use super::delivery::{Attempt, Delivery};
 use super::link::{History, Link};
 use super::sessions::Session;
 use super::{CallError, Config, End, Event, Input, Output};
@@ -53,6 +53,8 @@ pub struct Executor {
     pub(super) load: Option<ExecutorLoad>,
     tools: BTreeSet<ToolName>,
     methods: BTreeSet<Method>,
+    /// The capabilities that the harness was told last, on the present connection.
+    pub(super) advertised: Option<Capabilities>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
     /// When a tool call's own deadline passes.
     pub(super) call_deadlines: BTreeSet<(Time, SessionId, ToolCallId)>,
@@ -62,6 +64,8 @@ pub struct Executor {
     pub(super) held: Vec<Attempt>,
     /// Deliveries that wait for their next attempt.
     pub(super) retries: BTreeSet<(Time, Attempt)>,
+    /// Every delivery that is under way: in flight, held, or waiting for its next attempt.
+    pub(super) under_way: BTreeSet<Delivery>,
     pub(super) outputs: VecDeque<Output>,
     dropped_previews: u64,
 }
@@ -84,11 +88,13 @@ impl Executor {
             load: None,
             tools: BTreeSet::new(),
             methods: BTreeSet::new(),
+            advertised: None,
             sessions: BTreeMap::new(),
             call_deadlines: BTreeSet::new(),
             session_deadlines: BTreeSet::new(),
             held: Vec::new(),
             retries: BTreeSet::new(),
+            under_way: BTreeSet::new(),
             outputs: VecDeque::new(),
             dropped_previews: 0,
             config,
@@ -113,6 +119,11 @@ impl Executor {
             Link::Ended(end) => Some(end),
             _ => None,
         }
+    }
+
+    /// How long a request may stay without an answer.
+    pub fn request_timeout(&self) -> Duration {
+        self.config.request_timeout
     }
 
     /// Best-effort notifications that were dropped because too much waited already.
@@ -140,7 +151,7 @@ impl Executor {
     /// Changed capabilities are sent to a harness that is connected.
     pub fn serve_tool(&mut self, tool: ToolName) {
         if self.tools.insert(tool) {
-            self.capabilities_changed();
+            self.send_changed_capabilities();
         }
     }
 
@@ -153,14 +164,18 @@ impl Executor {
     /// Replaces the configured capabilities and tells a harness that is connected.
     pub fn set_capabilities(&mut self, capabilities: Capabilities) {
         self.config.capabilities = capabilities;
-        self.capabilities_changed();
+        self.send_changed_capabilities();
     }
 
-    fn capabilities_changed(&mut self) {
-        if matches!(self.link, Link::Up(_)) {
-            let params = ExecutorCapabilitiesUpdateParams { capabilities: self.capabilities() };
+    /// What changes before the registration is answered is sent once it is.
+    pub(super) fn send_changed_capabilities(&mut self) {
+        let capabilities = self.capabilities();
+        if matches!(self.link, Link::Up(_)) && self.advertised.as_ref() != Some(&capabilities) {
+            let params = ExecutorCapabilitiesUpdateParams { capabilities: capabilities.clone() };
             // When it cannot be sent now, the next registration says it.
-            let _ = self.peer.notify::<methods::ExecutorCapabilitiesUpdate>(&params);
+            if self.peer.notify::<methods::ExecutorCapabilitiesUpdate>(&params).is_ok() {
+                self.advertised = Some(capabilities);
+            }
         }
     }
 
@@ -207,6 +222,12 @@ impl Executor {
 
     pub(super) fn require_up(&self) -> Result<(), CallError> {
         if matches!(self.link, Link::Up(_)) { Ok(()) } else { Err(CallError::Send(Misuse::NotConnected)) }
+    }
+
+    /// Takes no new sessions from now on: `session.assign` is answered
+    /// `executor_busy`. Open sessions run on.
+    pub fn drain(&mut self) {
+        self.begin_drain();
     }
 
     /// Ends in order: no new sessions or calls; what is still to be delivered

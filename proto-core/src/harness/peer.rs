@@ -121,6 +121,11 @@ impl ExecutorPeer {
         self.connection_id.as_ref()
     }
 
+    /// Tool calls that have no result yet, over all sessions.
+    pub fn open_calls(&self) -> usize {
+        self.open_calls
+    }
+
     /// Why the executor is gone, once it is.
     pub fn gone(&self) -> Option<&Gone> {
         self.gone.as_ref()
@@ -131,12 +136,27 @@ impl ExecutorPeer {
     /// Attaches a connection. One that is there already is given up: its driver
     /// closes it with [`CloseCode::Replaced`]; frames from it must not be fed any more.
     /// `unix_time` is what the wall clock shows, for the stamps in answers.
+    ///
+    /// An executor that is [`gone`](ExecutorPeer::gone) stays gone: the registration is
+    /// refused as one to try again, and the connection closed. Remove it from the
+    /// [`Registry`](super::Registry) with [`Event::Gone`], and its next connection is placed anew.
     pub fn attach(&mut self, now: Time, registration: Registration, unix_time: Duration) {
         self.advance(now);
+        if self.gone.is_some() {
+            let message = "the executor's earlier registration is being given up: try again";
+            let refusal = registration.refuse(&ErrorCode::ExecutorBusy.error(message).with_retryable(true));
+            self.outputs.push_back(Output::Frame(refusal.frame));
+            self.outputs.push_back(Output::Close { code: 1001, reason: "try again" });
+            return;
+        }
         self.wall_clock = (unix_time, self.now);
         self.lose_connection();
         let resumed = self.protocol != ProtocolVersion::default();
         let params = *registration.params;
+        if params.resume.is_none() {
+            // Another run of the program: its request ids begin anew.
+            self.remembered_events.clear();
+        }
         self.info = params.executor;
         self.capabilities = params.capabilities;
         self.protocol = params.protocol;

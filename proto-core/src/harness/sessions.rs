@@ -91,8 +91,16 @@ impl ExecutorPeer {
     }
 
     pub(super) fn assign_answered(&mut self, session_id: &SessionId, outcome: Result<AnyResult, RequestError>) {
-        let Some(Bound { phase: phase @ Phase::Assigning { .. }, .. }) = self.sessions.get_mut(session_id) else {
-            return;
+        let phase = match self.sessions.get_mut(session_id) {
+            Some(Bound { phase: phase @ Phase::Assigning { .. }, .. }) => phase,
+            Some(_) => return,
+            None => {
+                // Stopped before it was accepted, and accepted all the same.
+                if matches!(&outcome, Ok(AnyResult::SessionAssign(result)) if result.accepted) {
+                    self.stop_stray(session_id.clone(), "the assignment was given up");
+                }
+                return;
+            }
         };
         let error = match outcome {
             Ok(AnyResult::SessionAssign(result)) if result.accepted => {
