@@ -1,8 +1,8 @@
-//! The file tools beside what they are measured against, in one run: `glob` and `grep` beside ripgrep on the same tree with the
-//! same threads, and `read` beside a plain read of the same file.
+//! The file tools beside what they are measured against, in one run: `glob` and `grep` beside ripgrep on the
+//! same tree with the same threads, and `read` beside a plain read of the same file.
 //!
-//! `cargo bench -p bma-hands --bench files`. The tree is `$BMA_BENCH_TREE`, by default the sources of cargo's registry; ripgrep is `$RG` or
-//! `rg` on the path, and left out when there is none.
+//! `cargo bench -p bma-hands --bench files`. The tree is `$BMA_BENCH_TREE`, by default the sources of cargo's
+//! registry; ripgrep is `$RG` or `rg` on the path, and left out when there is none.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench panics on purpose")]
 
 use std::fs;

@@ -45,14 +45,16 @@ pub struct FileAccessRequest<'a> {
     pub tool: ToolName,
     /// The call.
     pub tool_call_id: &'a ToolCallId,
-    /// `edit` asks twice, for reading first. Searches ask about the folder in which they begin, not about each file below.
+    /// `edit` asks twice, for reading first. Searches ask about the folder in which they begin, not about
+    /// each file below.
     pub operation: FileOperation,
     /// The session's mount that `path` lies in (`uploads`, `skills`, `outputs`), or none for the workspace.
     /// A hook that guards the workspace alone should say so for a request that has a mount.
     pub mount: Option<&'a str>,
-    /// Where the file really is, relative to the workspace or the mount, parted by slashes; `.` is the workspace itself.
-    /// Links are resolved and names are spelt as they stand on disk, so that a link or another case of a
-    /// protected name meets the same decision as the name itself. Bytes that are no UTF-8 are shown as U+FFFD.
+    /// Where the file really is, relative to the workspace or the mount, parted by slashes; `.` is the
+    /// workspace itself. Links are resolved and names are spelt as they stand on disk, so that a link or
+    /// another case of a protected name meets the same decision as the name itself. Bytes that are no UTF-8
+    /// are shown as U+FFFD.
     pub path: &'a str,
 }
 

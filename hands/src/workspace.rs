@@ -31,7 +31,10 @@ use resolve::{Found, ResolveError};
 #[non_exhaustive]
 pub enum WorkspaceError {
     /// It cannot be opened.
-    #[error("cannot open {} as a workspace directory: {source}; create it, or allow this user to enter it", path.display())]
+    #[error(
+        "cannot open {} as a workspace directory: {source}; create it, or allow this user to enter it",
+        path.display()
+    )]
     Open {
         /// The directory as given.
         path: PathBuf,
@@ -135,7 +138,8 @@ impl Root {
     fn open(mount: Option<String>, path: &Path, writable: bool) -> Result<Self, WorkspaceError> {
         let attempt = || -> io::Result<Self> {
             let given = clean_absolute(&std::path::absolute(path)?);
-            // The real name is only a spelling: if the path leads elsewhere by now, it matches nothing that is reached through it.
+            // The real name is only a spelling: if the path leads elsewhere by now, it matches nothing that
+            // is reached through it.
             let real = std::fs::canonicalize(path)?;
             let dir = Dir::open_ambient_dir(path, ambient_authority())?;
             let mut spellings = vec![given];
@@ -166,7 +170,8 @@ impl Root {
         self.spellings.iter().map(PathBuf::as_path)
     }
 
-    /// What stands before a relative path in an answer: nothing for the workspace, the directory as given for a mount.
+    /// What stands before a relative path in an answer: nothing for the workspace, the directory as given for
+    /// a mount.
     pub(crate) fn answer_prefix(&self) -> Option<&Path> {
         self.mount.as_ref().map(|_| self.spellings[0].as_path())
     }
@@ -239,7 +244,8 @@ impl Workspace {
         &self.main.dir
     }
 
-    /// Finds the folder that `path` names (empty or `.` is the workspace itself), for example to start a command in it.
+    /// Finds the folder that `path` names (empty or `.` is the workspace itself), for example to start a
+    /// command in it.
     ///
     /// # Errors
     /// When the path is outside, is not there or is no folder.

@@ -2,7 +2,8 @@
 
 /// What the answer proper may take of 48 KiB; the rest is for notices.
 const MAX_BODY_BYTES: usize = 46 * 1024;
-/// What the answer proper may take once it is a JSON string: control characters grow sixfold there, and a frame has 64 KiB.
+/// What the answer proper may take once it is a JSON string: control characters grow sixfold there, and a
+/// frame has 64 KiB.
 const MAX_BODY_JSON_BYTES: usize = 54 * 1024;
 
 /// What is left of an answer's size, as text and as JSON.

@@ -22,13 +22,13 @@ const PLACES_TOLD: usize = 5;
 
 /// Replaces the one place where `old_string` stands by `new_string`, byte for byte and literally.
 ///
-/// The rest of the file keeps its bytes, whatever they are. Places count where they overlap, too. The file is replaced as
-/// [`write`](super::write()) does it, and only if nobody changed it since it was read: otherwise the edit is made
-/// anew on the changed file, so that both changes stand.
+/// The rest of the file keeps its bytes, whatever they are. Places count where they overlap, too. The file is
+/// replaced as [`write`](super::write()) does it, and only if nobody changed it since it was read: otherwise
+/// the edit is made anew on the changed file, so that both changes stand.
 ///
 /// # Errors
-/// When `old_string` is empty, does not occur or occurs more than once, when it equals `new_string`, when the file is larger
-/// than [`MAX_EDIT_BYTES`], and for what reading and writing can meet.
+/// When `old_string` is empty, does not occur or occurs more than once, when it equals `new_string`, when the
+/// file is larger than [`MAX_EDIT_BYTES`], and for what reading and writing can meet.
 pub fn edit(context: &FileContext<'_>, input: &EditInput) -> Result<ToolText, FileToolError> {
     let path = &input.path;
     let invalid = |member, problem: &str| FileToolError::InvalidInput { member, problem: problem.to_owned() };

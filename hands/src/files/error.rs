@@ -118,7 +118,8 @@ pub enum FileToolError {
     },
     /// A replacement could not be given the file's group or attributes.
     #[error(
-        "`{path}` cannot be replaced without losing {what} ({source}); nothing was changed, use bash to change it in place"
+        "`{path}` cannot be replaced without losing {what} ({source}); nothing was changed, \
+         use bash to change it in place"
     )]
     AttributesLost {
         /// The path as given.

@@ -13,10 +13,12 @@ use super::visible::{IgnoreFiles, Sight};
 use super::walk::{Visit, Walk};
 use super::{FileContext, FileToolError, ToolText};
 
-/// Lists the files that match `pattern` below `path` (the workspace when not given), a path to a line, in the order of their bytes.
+/// Lists the files that match `pattern` below `path` (the workspace when not given), a path to a line, in the
+/// order of their bytes.
 ///
-/// The paths are relative to the workspace (absolute in a mount), so that other tools take them as they stand. `*` stops at
-/// `/`, `**` does not. What a search sees is the [module's rule](super). What does not fit is counted in a notice.
+/// The paths are relative to the workspace (absolute in a mount), so that other tools take them as they
+/// stand. `*` stops at `/`, `**` does not. What a search sees is the [module's rule](super). What does not
+/// fit is counted in a notice.
 ///
 /// # Errors
 /// When the pattern is malformed or leaves the workspace, or `path` is no folder inside it.

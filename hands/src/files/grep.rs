@@ -26,7 +26,7 @@ const SHOWN_LINE_BYTES: usize = 1000;
 /// What is shown before the match in a longer one.
 const BEFORE_MATCH_BYTES: usize = 200;
 /// What a compiled expression may take; it bounds the time that one byte of text can take, too.
-const MAX_REGEX_BYTES: usize = 4 * 1024 * 1024;
+const MAX_REGEX_BYTES: usize = 8 * 1024 * 1024;
 /// What the tables made while matching may take, for each thread.
 const MAX_REGEX_CACHE_BYTES: usize = 16 * 1024 * 1024;
 /// The longest expression, in bytes.
@@ -35,9 +35,10 @@ const MAX_PATTERN_BYTES: usize = 16 * 1024;
 /// Searches the lines of the files below `path` (the workspace when not given) for a regular expression; a
 /// result is `path:line:text`, in the order of path and line.
 ///
-/// `path` may also name one file. `glob` limits the search to files that match it: a pattern without `/` is about the name in any folder,
-/// one with `/` about the path below `path`; with `!` before it, the search leaves out what matches. The
-/// expression is in the syntax of Rust's regex crate and takes time linear in the text. What a search sees is the [module's rule](super).
+/// `path` may also name one file. `glob` limits the search to files that match it: a pattern without `/` is
+/// about the name in any folder, one with `/` about the path below `path`; with `!` before it, the search
+/// leaves out what matches. The expression is in the syntax of Rust's regex crate and takes time linear in
+/// the text. What a search sees is the [module's rule](super).
 ///
 /// # Errors
 /// When the expression or the filter is malformed or too large, or `path` is not inside the workspace.
@@ -100,7 +101,15 @@ fn compile(pattern: &str) -> Result<RegexMatcher, FileToolError> {
         .size_limit(MAX_REGEX_BYTES)
         .dfa_size_limit(MAX_REGEX_CACHE_BYTES)
         .build(pattern)
-        .map_err(|error| invalid(format!("{error}; escape special characters with \\, and match within one line")))
+        .map_err(|error| {
+            let told = error.to_string();
+            let advice = if told.contains("size limit") {
+                "repeat less, or look for a part of it"
+            } else {
+                "escape special characters with \\, and match within one line"
+            };
+            invalid(format!("{told}; {advice}"))
+        })
 }
 
 fn searcher(binary: BinaryDetection) -> Searcher {
@@ -245,10 +254,9 @@ impl<'a> Hits<'a> {
         if left_out > 0 {
             let more = count(left_out, "more matching line", "more matching lines");
             let files = self.files.saturating_sub(self.lines.shown_paths());
-            let files = if files > 0 {
-                format!(", {} among them with none shown", count(files, "file", "files"))
-            } else {
-                String::new()
+            let files = match files {
+                0 => String::new(),
+                files => format!(" (nothing is shown of {})", count(files, "file", "files")),
             };
             notices.push(format!("{more} not shown{files}; narrow the expression, the path or the glob"));
         }

@@ -12,8 +12,9 @@ use super::visible::{self, IgnoreFiles, Named, Sight};
 use super::{FileContext, FileToolError, ToolText};
 use crate::workspace::resolve::Kind;
 
-/// Lists the entries of the folder `path` (the workspace when not given), not those of its folders: a path to a line, in the
-/// order of their bytes. A folder's path ends in `/`; a link, pipe, socket or device says what it is.
+/// Lists the entries of the folder `path` (the workspace when not given), not those of its folders: a path to
+/// a line, in the order of their bytes. A folder's path ends in `/`; a link, pipe, socket or device says what
+/// it is.
 ///
 /// What is hidden or ignored is counted and not shown, unless the folder is itself one of them; the
 /// [module's rule](super) says more.

@@ -1,7 +1,7 @@
 //! The file tools: `read`, `write`, `edit`, `glob`, `grep` and `list_files`.
 //!
-//! Blocking functions for a thread that may block; each takes a [`FileContext`] and the contract's input, looks at the
-//! context's cancel flag often, and answers with a [`ToolText`] under 48 KiB. Paths are
+//! Blocking functions for a thread that may block; each takes a [`FileContext`] and the contract's input,
+//! looks at the context's cancel flag often, and answers with a [`ToolText`] under 48 KiB. Paths are
 //! explained in [`workspace`](crate::workspace).
 //!
 //! # What a search sees
@@ -11,18 +11,20 @@
 //! - **Hidden** names begin with a dot. **Ignored** names are excluded by a `.gitignore` between the workspace's top
 //!   (or the mount's) and the name; ignore files outside are not looked at, and no repository is needed. A search
 //!   passes both by.
-//! - **What is named is seen.** The folder given as `path`, and the leading folders of a pattern that hold no special
-//!   character, are where a search begins, hidden or ignored or not. If that folder is itself ignored (or everything in it is), the
-//!   ignore files above it no longer count below it. Further down, a hidden name is seen when a part
-//!   of the pattern that begins with a dot matches it, and an ignored one when a part of the pattern is its very name.
+//! - **What is named is seen.** The folder given as `path`, and the leading folders of a pattern that hold no
+//!   special character, are where a search begins, hidden or ignored or not. If that folder is itself ignored
+//!   (or everything in it is), the ignore files above it no longer count below it. Further down, a hidden
+//!   name is seen when a part of the pattern that begins with a dot matches it, and an ignored one when a
+//!   part of the pattern is its very name.
 //! - **Links** are not followed and not searched (a `path` may lead through them); `list_files` shows them. **Pipes,
 //!   sockets and devices** are never opened; `list_files` shows them.
-//! - **Binary** files, which hold a NUL byte, are passed by and counted by `grep`, and are files like any other to the
-//!   other two. UTF-16 with a byte order mark is text.
+//! - **Binary** files, which hold a NUL byte, are passed by and counted by `grep`, and are files like any
+//!   other to the other two. UTF-16 with a byte order mark is text.
 //! - **Unreadable** files and folders are counted, and the first of them named: the answer says that it is partial.
 //! - **Huge lines** are shown in part, marked as cut; a file with a line over 8 MiB is searched up to that line.
-//! - **Text that is not UTF-8** is searched as bytes and shown with U+FFFD. A **name** that is not UTF-8, holds control
-//!   characters or begins with `"` is shown in double quotes with `\n`, `\"`, `\\` and `\377` as C writes them.
+//! - **Text that is not UTF-8** is searched as bytes and shown with U+FFFD. A **name** that is not UTF-8,
+//!   holds control characters or begins with `"` is shown in double quotes with `\n`, `\"`, `\\` and `\377`
+//!   as C writes them.
 //! - **Order** is that of the paths' bytes, and what does not fit is counted.
 
 mod budget;

@@ -1,4 +1,5 @@
-//! The few things about files that differ between systems: names as bytes, listing a folder, and what a replacement keeps.
+//! The few things about files that differ between systems: names as bytes, listing a folder, and what a
+//! replacement keeps.
 
 #[cfg(unix)]
 pub(super) use self::unix::{
@@ -23,11 +24,11 @@ pub(super) struct Lost {
 mod unix {
     use std::borrow::Cow;
     use std::ffi::{CStr, OsStr};
-    use std::fs::{File, Metadata};
+    use std::fs::{File, Metadata, Permissions};
     use std::io;
     use std::ops::ControlFlow;
     use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::path::Path;
 
     use cap_fs_ext::{FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncExt};
@@ -77,7 +78,8 @@ mod unix {
             Ok(Self(base.open_with(path, &options)?.into_std()))
         }
 
-        /// Calls `each` with every entry's name and kind, in no order. Names never hold a slash and are never `.` or `..`.
+        /// Calls `each` with every entry's name and kind, in no order. Names never hold a slash and are never
+        /// `.` or `..`.
         pub(in super::super) fn entries(&self, mut each: impl FnMut(&[u8], Kind) -> ControlFlow<()>) -> io::Result<()> {
             let mut visit = |name: &CStr, kind: FileType| -> ControlFlow<()> {
                 let name = name.to_bytes();
@@ -215,7 +217,7 @@ mod unix {
         }
         // Before the mode, which may take away the right to set attributes.
         copy_xattrs(old, new)?;
-        rustix::fs::fchmod(new, Mode::from_raw_mode(mode)).map_err(|error| lost("its mode", error.into()))?;
+        new.set_permissions(Permissions::from_mode(mode)).map_err(|error| lost("its mode", error))?;
         Ok(notes)
     }
 

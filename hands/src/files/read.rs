@@ -21,9 +21,9 @@ const SHOWN_BYTES: usize = 48 * 1024;
 
 /// Returns lines of a text file, byte for byte, from line `offset` (1-based) on and at most `limit` of them.
 ///
-/// An `offset` or `limit` of 0 counts as not given. What does not fit is cut at the end of a line, and a notice says how much
-/// follows and where to read on; a line that does not fit alone is cut inside. Bytes that are not UTF-8 are shown as U+FFFD,
-/// and a notice counts them.
+/// An `offset` or `limit` of 0 counts as not given. What does not fit is cut at the end of a line, and a
+/// notice says how much follows and where to read on; a line that does not fit alone is cut inside. Bytes
+/// that are not UTF-8 are shown as U+FFFD, and a notice counts them.
 ///
 /// # Errors
 /// When the path leads nowhere or outside, is no regular file, may not be read, or has fewer lines than `offset`.

@@ -75,7 +75,8 @@ pub(super) fn place<'a>(
             }
             context.ask(tool.clone(), FileOperation::Read, root, &found, &lead)?;
         }
-        // Opened for listing as well, once: a folder named outright that cannot be listed is an error, no partial answer.
+        // Opened for listing as well, once: a folder named outright that cannot be listed is an error, no
+        // partial answer.
         let base = match found.open_dir().and_then(|base| OpenDir::open(&base, b"").map(|_| base)) {
             Ok(base) => base,
             Err(error) if swapped(&error) => continue,

@@ -86,7 +86,8 @@ impl IgnoreFiles {
 
     /// The ignore files that count inside the folder `names` below `root`, its own excepted.
     ///
-    /// Where that folder, or one on the way, is itself ignored, the caller named it all the same, and what excluded it ends there.
+    /// Where that folder, or one on the way, is itself ignored, the caller named it all the same, and what
+    /// excluded it ends there.
     pub(super) fn down_to(root: &Dir, names: &[OsString]) -> Option<Arc<Self>> {
         let mut files: Option<Arc<Self>> = None;
         let mut path: Vec<u8> = Vec::new();

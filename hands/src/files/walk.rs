@@ -1,8 +1,10 @@
-//! Walking a tree on several threads, by handle: every folder is opened below the handle where the walk began, never by
-//! following a link, so that nothing outside is ever listed or opened, whatever is swapped meanwhile.
+//! Walking a tree on several threads, by handle: every folder is opened below the handle where the walk
+//! began, and links are not walked into. Should one be swapped in at the wrong moment, it can lead to
+//! another place below that handle at most: nothing outside is ever listed or opened.
 //!
-//! Folders wait on one stack, last in, first out; so what waits is about as much as the tree is deep. When a wide tree fills the stack all the
-//! same, folders are walked where they are found instead, and memory stays flat.
+//! Folders wait on one stack, last in, first out; so what waits is about as much as the tree is deep. When a
+//! wide tree fills the stack all the same, folders are walked where they are found instead, and memory stays
+//! flat.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,7 +79,8 @@ struct Shared<'w> {
 }
 
 impl Walk<'_> {
-    /// Visits everything, with one visitor to a thread; gives the visitors back. After a cancel it has visited a part.
+    /// Visits everything, with one visitor to a thread; gives the visitors back. After a cancel it has
+    /// visited a part.
     pub(super) fn run<V: Visit>(&self, mut visitors: Vec<V>) -> Vec<V> {
         let first = Job::Folder { path: Vec::new(), ignore: self.ignore.clone() };
         let shared = Shared {

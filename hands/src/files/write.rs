@@ -22,7 +22,8 @@ use crate::workspace::resolve::{Kind, swapped};
 /// of a replaced file stay; a new file's mode follows the umask. What was written is read back.
 ///
 /// # Errors
-/// When the path leads outside or to something that is no regular file, may not be written, or when the file system does not take it.
+/// When the path leads outside or to something that is no regular file, may not be written, or when the file
+/// system does not take it.
 pub fn write(context: &FileContext<'_>, input: &WriteInput) -> Result<ToolText, FileToolError> {
     let path = &input.path;
     let no_folder = |error| FileToolError::io(path, "make its folder", error);

@@ -295,16 +295,44 @@ fn name_on_disk(folder: &Dir, name: OsString, metadata: &Metadata) -> OsString {
         return name;
     }
     let Ok(entries) = folder.entries() else { return name };
+    let entries = entries.flatten().map(|entry| entry.file_name());
+    let spelling = spelling_of(text, entries, |entry| folder.symlink_metadata(entry).is_ok_and(|other| same(&other)));
+    spelling.unwrap_or(name)
+}
+
+/// The entry that `wanted` means where case is ignored: the very name if there is one, else one that differs
+/// in case and is the same file.
+fn spelling_of(
+    wanted: &str,
+    entries: impl Iterator<Item = OsString>,
+    is_same_file: impl Fn(&OsStr) -> bool,
+) -> Option<OsString> {
+    let folded = wanted.to_lowercase();
     let mut spelling = None;
-    for entry in entries.flatten() {
-        let candidate = entry.file_name();
-        if candidate == name {
-            return name;
+    for entry in entries {
+        if entry == wanted {
+            return Some(entry);
         }
-        let alike = candidate.to_str().is_some_and(|other| other.to_lowercase() == text.to_lowercase());
-        if alike && folder.symlink_metadata(&candidate).is_ok_and(|other| same(&other)) {
-            spelling = Some(candidate);
+        if entry.to_str().is_some_and(|other| other.to_lowercase() == folded) && is_same_file(&entry) {
+            spelling = Some(entry);
         }
     }
-    spelling.unwrap_or(name)
+    spelling
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a disk ignores case or not: the decision is about the name that the folder holds.
+    #[test]
+    fn f56_a_name_in_another_case_is_spelt_as_on_disk() {
+        let entries = |names: &[&str]| names.iter().map(OsString::from).collect::<Vec<_>>().into_iter();
+        let spelling = |wanted, names, same| spelling_of(wanted, entries(names), |entry| entry == same);
+        assert_eq!(spelling("CONFIG", &["head", "Config"], "Config"), Some("Config".into()));
+        assert_eq!(spelling("Größe", &["GRÖßE", "other"], "GRÖßE"), Some("GRÖßE".into()));
+        // Two files that differ in case alone, or a hard link: the name is its own.
+        assert_eq!(spelling("config", &["Config", "config"], "Config"), Some("config".into()));
+        assert_eq!(spelling("config", &["Config"], "another"), None);
+    }
 }

@@ -35,7 +35,7 @@ fn what_does_not_fit_is_counted_and_the_first_in_order_are_shown() {
     let left = 8000 - shown.len();
     let files = 4000 - shown.len().div_ceil(2);
     let notice = format!(
-        "{},{:03} more matching lines not shown, {},{:03} files among them with none shown",
+        "{},{:03} more matching lines not shown (nothing is shown of {},{:03} files)",
         left / 1000,
         left % 1000,
         files / 1000,
@@ -55,6 +55,21 @@ fn what_does_not_fit_is_counted_and_the_first_in_order_are_shown() {
         "{}",
         found.text.lines().last().unwrap()
     );
+}
+
+/// More folders side by side than may wait: some are walked where they are found, and none is lost.
+#[test]
+fn a_wide_tree_is_walked_whole() {
+    let place = Place::in_memory().threads(2);
+    for i in 0..12_000 {
+        fs::create_dir(place.ws(&format!("d{i}"))).unwrap();
+    }
+    for i in [0, 5_000, 11_999] {
+        place.file(&format!("d{i}/deep/er/needle"), "needle");
+    }
+    let expected = "d0/deep/er/needle\nd11999/deep/er/needle\nd5000/deep/er/needle";
+    assert_eq!(text(place.glob("**/needle")), expected);
+    assert_eq!(text(place.grep("needle")).replace(":1:needle", ""), expected);
 }
 
 /// However many threads search, the answer is the same.

@@ -176,7 +176,10 @@ pub(crate) fn bound_by_modes<T: Send>(body: impl FnOnce() -> T + Send) -> T {
         let thread = scope.spawn(|| {
             // Capabilities belong to a thread; those that it starts inherit them.
             let mut sets = capabilities(None).unwrap();
-            let override_modes = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER;
+            let override_modes = CapabilitySet::DAC_OVERRIDE
+                | CapabilitySet::DAC_READ_SEARCH
+                | CapabilitySet::FOWNER
+                | CapabilitySet::CHOWN;
             sets.effective.remove(override_modes);
             sets.permitted.remove(override_modes);
             sets.inheritable.remove(override_modes);

@@ -113,6 +113,54 @@ fn f40_mode_group_and_attributes_stay() {
     assert_eq!((edited.mode(), edited.gid()), (reference.mode(), reference.gid()));
 }
 
+/// An access list is an attribute, and the mode's middle bits are its mask.
+#[test]
+fn f40_an_access_list_stays() {
+    const LIST: &str = "system.posix_acl_access";
+    let place = Place::new();
+    let path = place.file("f", "old");
+    let entry =
+        |tag: u16, right: u16, id: u32| [&tag.to_le_bytes()[..], &right.to_le_bytes(), &id.to_le_bytes()].concat();
+    let none = u32::MAX;
+    // The owner reads and writes, so does user 12, the group reads, the others do nothing.
+    let entries = [entry(1, 6, none), entry(2, 6, 12), entry(4, 4, none), entry(16, 6, none), entry(32, 0, none)];
+    let list = [&2_u32.to_le_bytes()[..], &entries.concat()].concat();
+    if !set_attribute(&path, LIST, &list) {
+        eprintln!("no access lists on this file system: not tried");
+        return;
+    }
+    assert_eq!(mode(&path), 0o660);
+    place.edit("f", "old", "new").unwrap();
+    assert_eq!(attribute(&path, LIST).as_deref(), Some(&list[..]));
+    assert_eq!(mode(&path), 0o660);
+}
+
+/// Somebody else's file that anybody may write: its group cannot be given away, its owner is told of.
+#[test]
+fn f40_what_cannot_be_kept_is_told() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not root: a file of somebody else cannot be made, not tried");
+        return;
+    }
+    let place = Place::new();
+    let (foreign, ours) = (place.file("foreign", "old"), place.file("our group", "old"));
+    std::os::unix::fs::chown(&foreign, Some(12), Some(34)).unwrap();
+    std::os::unix::fs::chown(&ours, Some(12), None).unwrap();
+    chmod(&foreign, 0o666);
+    chmod(&ours, 0o4666);
+    bound_by_modes(|| {
+        let (code, told) = failure(place.edit("foreign", "old", "new"));
+        assert_eq!(code, "attributes_lost");
+        assert!(told.contains("its group") && told.contains("nothing was changed"), "{told}");
+        let told = text(place.edit("our group", "old", "new"));
+        assert!(told.contains("its owner is now the user that wrote it"), "{told}");
+    });
+    assert_eq!((place.content("foreign"), mode(&foreign)), (b"old".to_vec(), 0o666));
+    // Running as its owner went with the owner.
+    assert_eq!((place.content("our group"), mode(&ours)), (b"new".to_vec(), 0o666));
+    place.assert_no_leftovers();
+}
+
 fn set_attribute(path: &std::path::Path, name: &str, value: &[u8]) -> bool {
     rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).is_ok()
 }
