@@ -61,7 +61,7 @@ pub fn glob(context: &FileContext<'_>, input: &GlobInput) -> Result<ToolText, Fi
 }
 
 fn nothing(input: &GlobInput, unseen: &Unseen) -> ToolText {
-    let mut notices = vec![format!("no file matches {}", input.pattern)];
+    let mut notices = vec![format!("no file matches {}", show(input.pattern.as_bytes()))];
     unseen.notices(&mut notices);
     notices.extend(unseen.passed_by_text());
     ToolText::assemble(String::new(), notices, unseen.is_partial())

@@ -63,6 +63,9 @@ use crate::access::{FileAccess, FileAccessRequest, FileOperation};
 use crate::workspace::resolve::{Found, resolve};
 use crate::workspace::{Root, Workspace};
 
+/// What all notices of one answer may take, in bytes.
+const MAX_NOTICE_BYTES: usize = 2000;
+
 /// What a file tool runs in: one call of one session.
 #[derive(Clone, Copy)]
 pub struct FileContext<'a> {
@@ -189,15 +192,19 @@ impl ToolText {
         Self { text, partial: false }
     }
 
-    /// Puts the notices after the answer, each in square brackets on a line of its own.
+    /// Puts the notices after the answer, each in square brackets on a line of its own. Names in them are
+    /// somebody else's and can be long: together they take what the answer proper leaves free at least.
     fn assemble(mut text: String, notices: Vec<String>, partial: bool) -> Self {
+        let mut room = MAX_NOTICE_BYTES;
         for notice in notices {
             if !text.is_empty() && !text.ends_with('\n') {
                 text.push('\n');
             }
+            let length = (0..=room.min(notice.len())).rev().find(|at| notice.is_char_boundary(*at)).unwrap_or(0);
+            room -= length;
             text.push('[');
-            text.push_str(&notice);
-            text.push(']');
+            text.push_str(&notice[..length]);
+            text.push_str(if length < notice.len() { "...]" } else { "]" });
         }
         Self { text, partial }
     }

@@ -2,7 +2,7 @@ use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, reason, text};
+use crate::support::{Place, bound_by_modes, chmod, reason, text};
 
 /// The notice that counts, and the answer's start is that of the whole list.
 #[test]
@@ -143,4 +143,29 @@ fn a_tree_deeper_than_a_path_is_told_and_does_no_harm() {
     assert_eq!(text(place.read(&deep)), "new");
     // The standard library removes what is this deep; the check is that it can.
     fs::remove_dir_all(place.ws(&name)).unwrap();
+}
+
+/// Long hostile names in the notices do not push an answer over its bounds.
+#[test]
+fn notices_have_a_bound_too() {
+    let place = Place::new();
+    let deep = ["\u{1F600}".repeat(60), "\u{1}\"\\".repeat(80)].join("/");
+    for i in 0..3 {
+        place.file(&format!("{deep}/{i} binary"), b"needle\0");
+        place.file(&format!("{deep}/{i} long"), "x".repeat(9 << 20));
+        fs::create_dir_all(place.ws(&format!("{deep}/{i} closed"))).unwrap();
+        chmod(&place.ws(&format!("{deep}/{i} closed")), 0o000);
+    }
+    place.file("many", "needle\n".repeat(20_000));
+    let answer = bound_by_modes(|| place.grep("needle")).unwrap();
+    assert!(
+        answer.text.contains("not shown") && answer.text.contains("could not look into 3 folders"),
+        "{}",
+        answer.text
+    );
+    assert!(answer.text.len() < 48 * 1024, "{}", answer.text.len());
+    assert!(serde_json::to_string(&answer.text).unwrap().len() < 60 * 1024);
+    for i in 0..3 {
+        chmod(&place.ws(&format!("{deep}/{i} closed")), 0o700);
+    }
 }
