@@ -1,0 +1,180 @@
+//! `bma brain`: a harness that a script drives over stdin and stdout, one JSON object a line.
+//!
+//! `docs/BRAIN.md` describes the lines.
+
+mod answer;
+mod lines;
+mod ops;
+mod request;
+mod roster;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bma_runtime_tokio::{Endpoint, Runtime, Session};
+use tokio::sync::Semaphore;
+
+use crate::common::{Failure, SUCCESS, listen_address, on_runtime, start_harness, tell};
+use crate::signals::Signals;
+use crate::token::Token;
+use answer::{Fault, Out};
+use lines::Line;
+use ops::Ops;
+use request::{Op, Request};
+use roster::Roster;
+
+/// Requests that may be at work at a time. One more is answered `executor_busy`.
+const MAX_IN_FLIGHT: usize = 1024;
+
+/// How long the sessions may take to end when the brain does.
+const STOP_WITHIN: Duration = Duration::from_secs(40);
+
+/// How long a reader of stdout may take for the last lines.
+const LAST_LINES_WITHIN: Duration = Duration::from_secs(5);
+
+/// Keep a harness running, and drive it by JSON lines.
+///
+/// Requests go in on stdin; answers, progress, and executors' coming and going
+/// come out on stdout, one JSON object a line. Prints `LISTEN <ws-url>` on
+/// stderr. docs/BRAIN.md describes the lines; the shortest useful ones are
+///
+/// {"id":1,"op":"assign","session_id":"s1"}
+///
+/// {"id":2,"op":"call","session_id":"s1","tool":"bash","input":{"command":"date"}}
+///
+/// At the end of stdin it waits for what is in flight; then, as at SIGINT and
+/// SIGTERM, it stops the sessions and ends. Exit code 0 after an orderly end,
+/// 2 otherwise.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// Where to listen: HOST:PORT (port 0 takes a free one) or unix:///PATH
+    #[arg(long, value_name = "ADDRESS")]
+    listen: String,
+    /// A file that holds the token executors must show, and that only you can read [or the variable BMA_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Args) -> Result<u8, Failure> {
+    let on = listen_address(&args.listen)?;
+    let token = Token::read(args.token_file.as_deref())?;
+    on_runtime(move |runtime| serve(runtime, on, token))
+}
+
+/// Why no more requests are taken.
+enum Over {
+    EndOfInput,
+    Signal,
+    NobodyReads,
+}
+
+async fn serve(runtime: Arc<dyn Runtime>, on: Endpoint, token: Token) -> Result<u8, Failure> {
+    let mut signals = Signals::catch()?;
+    let (harness, listening) = start_harness(&runtime, &on, token.secret()).await?;
+    let (out, written) = lines::writer()?;
+    let mut input = lines::reader()?;
+    out.event("listening", &answer::Listening { url: listening.url() }).await;
+    let roster = Roster::start(harness, out.clone());
+    let ops = Ops::new(roster.clone(), runtime);
+
+    let mut in_flight = InFlight::new();
+    let over = loop {
+        tokio::select! {
+            biased;
+            caught = signals.caught() => {
+                tell(&format!("bma brain: {caught}: stopping (once more ends at once)"));
+                break Over::Signal;
+            }
+            () = out.closed() => break Over::NobodyReads,
+            line = input.recv() => match line {
+                Some(line) => in_flight.take(line, &ops, &out).await,
+                None => break Over::EndOfInput,
+            },
+        }
+    };
+    if matches!(over, Over::EndOfInput) {
+        tokio::select! {
+            () = in_flight.ended() => {}
+            caught = signals.caught() => tell(&format!("bma brain: {caught}: stopping (once more ends at once)")),
+            () = out.closed() => {}
+        }
+    }
+    listening.stop().await;
+    let stopped = tokio::time::timeout(STOP_WITHIN, async {
+        stop_all(roster.sessions()).await;
+        in_flight.ended().await;
+    });
+    let stopped = stopped.await.is_ok();
+    roster.stop();
+    drop((ops, roster, out, in_flight));
+    let written = tokio::time::timeout(LAST_LINES_WITHIN, written).await;
+    match over {
+        Over::NobodyReads => Err(Failure::not_done("stdout: it was closed, so the brain has stopped")),
+        _ if !stopped => Err(Failure::not_done(format!("not all sessions ended within {} s", STOP_WITHIN.as_secs()))),
+        _ if !matches!(written, Ok(Ok(()))) => Err(Failure::not_done("stdout: the last lines were not read")),
+        _ => Ok(SUCCESS),
+    }
+}
+
+/// Stops sessions side by side.
+async fn stop_all(sessions: Vec<Session>) {
+    let mut stopping = tokio::task::JoinSet::new();
+    for session in sessions {
+        stopping.spawn(async move {
+            if let Err(error) = session.stop("the brain ends").await {
+                tracing::info!(session_id = %session.id(), %error, "a session did not end in order");
+            }
+        });
+    }
+    stopping.join_all().await;
+}
+
+/// Counts requests at work.
+struct InFlight {
+    /// For what may take as long as a tool.
+    long: Arc<Semaphore>,
+    /// For what must get through so that the others end.
+    short: Arc<Semaphore>,
+}
+
+impl InFlight {
+    fn new() -> Self {
+        Self { long: Arc::new(Semaphore::new(MAX_IN_FLIGHT)), short: Arc::new(Semaphore::new(MAX_IN_FLIGHT)) }
+    }
+
+    /// Starts what a line asks for. Waits only when very many short requests are at work.
+    async fn take(&mut self, line: Line, ops: &Ops, out: &Out) {
+        let request = match Request::read(line) {
+            Ok(Some(request)) => request,
+            Ok(None) => return,
+            Err((id, fault)) => return out.failed(id.as_ref(), &fault).await,
+        };
+        let permit = match request.op {
+            Op::Assign(_) | Op::Call(_) | Op::Any(_) => Arc::clone(&self.long).try_acquire_owned().ok(),
+            _ => Arc::clone(&self.short).acquire_owned().await.ok(),
+        };
+        let Some(permit) = permit else {
+            let fault = Fault::busy(format!("{MAX_IN_FLIGHT} requests are at work: wait for some to end"));
+            return out.failed(Some(&request.id), &fault).await;
+        };
+        let (ops, out) = (ops.clone(), out.clone());
+        tokio::spawn(async move {
+            match ops.perform(request.op).await {
+                Ok(answer) => out.done(&request.id, &answer).await,
+                Err(fault) => out.failed(Some(&request.id), &fault).await,
+            }
+            drop(permit);
+        });
+    }
+
+    /// Waits until nothing is at work.
+    async fn ended(&self) {
+        for semaphore in [&self.long, &self.short] {
+            // The number fits: it is a thousand. The semaphores are never closed.
+            let all = u32::try_from(MAX_IN_FLIGHT).unwrap_or(u32::MAX);
+            let _ = semaphore.acquire_many(all).await;
+        }
+    }
+}

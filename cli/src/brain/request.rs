@@ -1,0 +1,230 @@
+//! The lines that come in.
+
+use bma_runtime_tokio::proto::contract::{
+    ErrorCode, ExecutorId, Json, MCPServerConfig, SessionId, ShapeError, TextMap, ToolCallId, ToolName, ToolPermission,
+};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+use super::answer::Fault;
+use super::lines::{Line, MAX_LINE_BYTES};
+
+/// A request: what to do, and the id that the answer repeats.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) id: Json,
+    pub(crate) op: Op,
+}
+
+/// Declares the operations: the name in a line, and the members beside `id` and `op`.
+macro_rules! ops {
+    ($( $(#[$meta:meta])* $name:literal $op:ident { $( $(#[$fmeta:meta])* $field:ident: $type:ty, )* } )+) => {
+        /// What can be asked for.
+        #[derive(Debug)]
+        pub(crate) enum Op { $( $(#[$meta])* $op($op), )+ }
+
+        $(
+            $(#[$meta])*
+            #[derive(Debug, Deserialize)]
+            #[serde(deny_unknown_fields)]
+            pub(crate) struct $op {
+                #[serde(rename = "id")]
+                _id: IgnoredAny,
+                #[serde(rename = "op")]
+                _op: IgnoredAny,
+                $( $(#[$fmeta])* pub(crate) $field: $type, )*
+            }
+        )+
+
+        const NAMES: &[&str] = &[$($name),+];
+
+        fn read_op(name: &str, line: &str) -> Result<Op, Fault> {
+            match name {
+                $( $name => read::<$op>(line).map(Op::$op), )+
+                _ => Err(Fault::new(
+                    ErrorCode::InvalidRequest,
+                    format!("`op`: {name:?} is none; there are {}", NAMES.join(", ")),
+                )),
+            }
+        }
+    };
+}
+
+ops! {
+    /// List the executors.
+    "executors" Executors {}
+    /// Give a session to an executor, and wait until it is ready.
+    "assign" Assign {
+        #[serde(default)]
+        executor: Option<ExecutorId>,
+        #[serde(default)]
+        session_id: Option<SessionId>,
+        #[serde(default)]
+        agent_id: Option<String>,
+        #[serde(default)]
+        environment_id: Option<String>,
+        #[serde(default)]
+        deadline_ms: Option<i64>,
+        #[serde(default)]
+        resources: Vec<Json>,
+        #[serde(default)]
+        mcp_servers: Vec<MCPServerConfig>,
+        #[serde(default)]
+        metadata: TextMap,
+    }
+    /// Call a tool, and wait for its result.
+    "call" Call {
+        #[serde(default)]
+        executor: Option<ExecutorId>,
+        session_id: SessionId,
+        tool: ToolName,
+        input: Json,
+        #[serde(default)]
+        tool_call_id: Option<ToolCallId>,
+        #[serde(default)]
+        deadline_ms: Option<i64>,
+        #[serde(default)]
+        permission: Option<ToolPermission>,
+    }
+    /// Ask a tool call to end.
+    "cancel" Cancel {
+        #[serde(default)]
+        executor: Option<ExecutorId>,
+        session_id: SessionId,
+        tool_call_id: ToolCallId,
+        #[serde(default)]
+        reason: String,
+    }
+    /// End a session.
+    "stop" Stop {
+        #[serde(default)]
+        executor: Option<ExecutorId>,
+        session_id: SessionId,
+        #[serde(default)]
+        reason: String,
+        #[serde(default)]
+        deadline_ms: Option<i64>,
+    }
+    /// Send any method of the catalogue.
+    "request" Any {
+        #[serde(default)]
+        executor: Option<ExecutorId>,
+        method: String,
+        #[serde(default)]
+        params: Option<Json>,
+    }
+    /// Have one executor, or all, take no new sessions.
+    "drain" Drain {
+        #[serde(default)]
+        executor: Option<ExecutorId>,
+        #[serde(default)]
+        reason: String,
+    }
+    /// Have one executor, or all, end.
+    "close" Close {
+        #[serde(default)]
+        executor: Option<ExecutorId>,
+        #[serde(default)]
+        reason: String,
+    }
+}
+
+impl Request {
+    /// Reads a line; `None` for an empty one. A fault comes with the id, when there is a usable one.
+    pub(crate) fn read(line: Line) -> Result<Option<Self>, (Option<Json>, Fault)> {
+        let line = match line {
+            Line::Text(line) => line,
+            Line::NotText => return Err((None, Fault::new(ErrorCode::ParseError, "the line is not UTF-8"))),
+            Line::TooLong => {
+                let message = format!("the line is longer than {MAX_LINE_BYTES} bytes");
+                return Err((None, Fault::new(ErrorCode::PayloadTooLarge, message)));
+            }
+        };
+        if line.trim().is_empty() {
+            return Ok(None);
+        }
+        let head: Head = serde_json::from_str(&line).map_err(|error| (None, not_a_request(&error)))?;
+        let id = head.id.filter(is_id);
+        let Some(id) = id else {
+            let message = "`id`: it must be a string or a whole number; the answer repeats it";
+            return Err((None, Fault::new(ErrorCode::InvalidRequest, message)));
+        };
+        match read_op(&head.op, &line) {
+            Ok(op) => Ok(Some(Self { id, op })),
+            Err(fault) => Err((Some(id), fault)),
+        }
+    }
+}
+
+/// What every request has.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    id: Option<Json>,
+    #[serde(default)]
+    op: String,
+}
+
+fn is_id(id: &Json) -> bool {
+    let text = id.get();
+    text.starts_with('"') || text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn not_a_request(error: &serde_json::Error) -> Fault {
+    match error.classify() {
+        serde_json::error::Category::Data => {
+            Fault::new(ErrorCode::InvalidRequest, format!("the line is no request: {}", ShapeError::new("", error)))
+        }
+        _ => Fault::new(ErrorCode::ParseError, format!("the line is not JSON: {error}")),
+    }
+}
+
+fn read<T: DeserializeOwned>(line: &str) -> Result<T, Fault> {
+    serde_json::from_str(line)
+        .map_err(|error| Fault::new(ErrorCode::InvalidParams, ShapeError::new("", &error).to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test panics on purpose")]
+    use super::*;
+
+    fn read(line: &str) -> Result<Option<Request>, (Option<String>, String)> {
+        Request::read(Line::Text(line.to_owned())).map_err(|(id, fault)| {
+            let fault = serde_json::to_value(fault).unwrap();
+            (id.map(|id| id.get().to_owned()), format!("{} {}", fault["code"], fault["message"].as_str().unwrap()))
+        })
+    }
+
+    #[test]
+    fn a_request_is_read_with_its_id_and_input_as_they_are() {
+        let line = r#"{"op":"call","id":"a\u0062","session_id":"s","tool":"x","input":{"n":1.0e400}}"#;
+        let request = read(line).unwrap().unwrap();
+        assert_eq!(request.id.get(), r#""a\u0062""#);
+        assert!(matches!(request.op, Op::Call(call) if call.input.get() == r#"{"n":1.0e400}"#));
+        assert!(read("  ").unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_named() {
+        for (line, id, said) in [
+            ("nonsense", None, "-32700"),
+            ("{\"id\":1", None, "-32700"),
+            ("[]", None, "-32600"),
+            ("{}", None, "`id`"),
+            (r#"{"id":1.5,"op":"executors"}"#, None, "`id`"),
+            (r#"{"id":{},"op":"executors"}"#, None, "`id`"),
+            (r#"{"id":null,"op":"executors"}"#, None, "`id`"),
+            (r#"{"id":7}"#, Some("7"), "`op`"),
+            (r#"{"id":7,"op":"fly"}"#, Some("7"), "\"fly\" is none; there are executors, assign, call"),
+            (r#"{"id":7,"op":"call","session_id":"s","tool":"bash"}"#, Some("7"), "`input` is missing"),
+            (r#"{"id":7,"op":"stop","session_id":"s","dead_line":1}"#, Some("7"), "unknown field `dead_line`"),
+            (r#"{"id":7,"op":"stop","session_id":5}"#, Some("7"), "-32602"),
+            (r#"{"id":7,"op":"stop","session_id":""}"#, Some("7"), "must not be empty (session_id)"),
+        ] {
+            let (told_id, told) = read(line).map(drop).unwrap_err();
+            assert_eq!(told_id.as_deref(), id, "{line}: {told}");
+            assert!(told.contains(said), "{line}: {told}");
+        }
+    }
+}

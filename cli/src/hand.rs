@@ -1,0 +1,194 @@
+//! `bma hand`: serves this machine to a harness.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bma_hands::{Core, CoreError, CoreOptions};
+use bma_runtime_tokio::client::OptionsError;
+use bma_runtime_tokio::proto::executor::End;
+use bma_runtime_tokio::sync::Event;
+use bma_runtime_tokio::{Client, ClientEvent, ClientOptions, HarnessUrl, Runtime};
+
+use crate::common::{Failure, SUCCESS, on_runtime, tell};
+use crate::host;
+use crate::signals::Signals;
+use crate::token::{self, Token};
+
+/// Where the URL may stand when it is no argument.
+const URL_VARIABLE: &str = "BMA_URL";
+
+/// Serve this machine to a harness until stopped.
+///
+/// Dials the harness, registers, and runs tools for the sessions that it assigns.
+/// A lost connection is dialled again. `bash` runs as you, and is no sandbox.
+///
+/// SIGINT and SIGTERM end it in order: open sessions are stopped with everything
+/// they started; a second signal ends it at once. Exit code 0 after an orderly
+/// end, 1 when the harness ended it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The harness: ws://HOST:PORT/PATH or unix:///PATH [or the variable BMA_URL]
+    #[arg(long)]
+    url: Option<String>,
+    /// A file that holds the token and that only you can read; - reads standard input [or the variable BMA_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Holds the sessions' workspaces [default: bma/work in $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "DIR")]
+    work_root: Option<PathBuf>,
+    /// The machine's name, as the harness shows it [default: the host name]
+    #[arg(long)]
+    name: Option<String>,
+    /// A label, to choose among machines: 1 to 64 of a-z 0-9 . _ -; may be given 32 times
+    #[arg(long = "label", value_name = "LABEL")]
+    labels: Vec<String>,
+}
+
+pub(crate) fn run(args: Args) -> Result<u8, Failure> {
+    token::take_out_of_environment(args.token_file.as_deref())?;
+    let (field, url) = match (args.url, std::env::var(URL_VARIABLE)) {
+        (Some(url), _) => ("--url", url),
+        (None, Ok(url)) => (URL_VARIABLE, url),
+        (None, Err(_)) => {
+            let problem = format!("say which harness to serve, --url ws://HOST:PORT/, or set {URL_VARIABLE}");
+            return Err(Failure::usage("--url", problem));
+        }
+    };
+    let url = HarnessUrl::parse(&url).map_err(|error| Failure::usage(field, error))?;
+    let token = Token::read_or_stdin(args.token_file.as_deref())?;
+    let mut options = ClientOptions::new(args.name.unwrap_or_else(host::name), token.source(url.to_string()));
+    options.labels = args.labels;
+    let work_root = args.work_root.map_or_else(host::default_work_root, Ok)?;
+    on_runtime(move |runtime| serve(runtime, url, options, work_root))
+}
+
+async fn serve(
+    runtime: Arc<dyn Runtime>,
+    url: HarnessUrl,
+    options: ClientOptions,
+    work_root: PathBuf,
+) -> Result<u8, Failure> {
+    let mut signals = Signals::catch()?;
+    let client = Client::new(Arc::clone(&runtime), options).map_err(wrong_option)?;
+    let core = Core::new(runtime, host::os(), CoreOptions::new(work_root)).map_err(wrong_core)?;
+    core.attach(&brain_name(&url), &client).map_err(wrong_core)?;
+
+    let mut events = client.events();
+    let starting = {
+        let client = client.clone();
+        // How it ends is told by `done` below.
+        async move { drop(client.start().await) }
+    };
+    tokio::spawn(starting);
+    tell(&format!("bma hand: connecting to {url}"));
+    let mut registered = false;
+    let end = loop {
+        tokio::select! {
+            biased;
+            caught = signals.caught() => {
+                let sessions = client.active_sessions().len();
+                tell(&format!("bma hand: {caught}: stopping, {sessions} open sessions (once more ends at once)"));
+                break client.stop("stopped on its machine").await;
+            }
+            Some(event) = events.next() => {
+                if let Event::Item(event) = event
+                    && let Some(line) = describe(&event, &url, &mut registered)
+                {
+                    tell(&format!("bma hand: {line}"));
+                }
+            }
+            end = client.done() => break end,
+        }
+    };
+    let all_gone = core.close().await;
+    conclude(end, all_gone)
+}
+
+fn describe(event: &ClientEvent, url: &HarnessUrl, registered: &mut bool) -> Option<String> {
+    match event {
+        ClientEvent::Registered(now) => {
+            let again = if std::mem::replace(registered, true) { " again" } else { "" };
+            Some(format!("registered{again} as {} at {url}", now.executor_id))
+        }
+        ClientEvent::Reconnecting { attempt, cause, wait } => {
+            let what = if *registered && *attempt <= 1 { "connection lost" } else { "not connected" };
+            Some(format!("{what}: {cause}; reconnecting in {:.1} s (attempt {attempt})", wait.as_secs_f64()))
+        }
+        ClientEvent::Drain(drain) => {
+            Some(format!("the harness drains this machine, no new sessions come: {}", drain.reason))
+        }
+        // States are between the lines above.
+        _ => None,
+    }
+}
+
+fn conclude(end: End, all_gone: bool) -> Result<u8, Failure> {
+    match end {
+        end if !end.is_orderly() => {
+            let fix = match &end {
+                End::CredentialRejected(_) => "; give a token that this harness knows",
+                End::UnsupportedProtocol(_) => "; use versions of bma and the harness that fit",
+                End::RegistrationRefused { .. } => {
+                    "; ask the harness's operator, or change what this machine says of itself"
+                }
+                _ => "",
+            };
+            Err(Failure::failed(format!("ended: {end}{fix}")))
+        }
+        _ if !all_gone => Err(Failure::failed(
+            "stopped, but not everything that the sessions started could be ended; the log names it",
+        )),
+        end => {
+            tell(&format!("bma hand: stopped ({end})"));
+            Ok(SUCCESS)
+        }
+    }
+}
+
+/// Part of the workspaces' paths: two harnesses never share one.
+fn brain_name(url: &HarnessUrl) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' };
+    url.endpoint().to_string().chars().map(plain).collect()
+}
+
+fn wrong_option(error: OptionsError) -> Failure {
+    let text = error.to_string();
+    let problem = text.split_once(": ").map_or(text.as_str(), |(_, problem)| problem);
+    match error {
+        OptionsError::Name => Failure::usage("--name", problem),
+        _ => Failure::usage("--label", problem),
+    }
+}
+
+fn wrong_core(error: CoreError) -> Failure {
+    match error {
+        CoreError::WorkRoot { .. } => Failure::usage("--work-root", error),
+        error => Failure::not_done(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test panics on purpose")]
+    use super::*;
+
+    #[test]
+    fn each_harness_has_a_folder_of_its_own() {
+        let name = |url: &str| brain_name(&HarnessUrl::parse(url).unwrap());
+        assert_eq!(name("ws://Brain.Example/x"), "brain.example_80");
+        assert_eq!(name("ws://127.0.0.1:7000/"), "127.0.0.1_7000");
+        assert_ne!(name("unix:///run/a.sock"), name("unix:///run/b.sock"));
+    }
+
+    #[test]
+    fn an_end_by_the_harness_says_what_to_do() {
+        let rejected = conclude(End::CredentialRejected("the harness refused the token".into()), true).unwrap_err();
+        assert_eq!(rejected.code(), 1);
+        assert!(rejected.to_string().ends_with("give a token that this harness knows"), "{rejected}");
+        assert_eq!(conclude(End::Replaced, true).unwrap_err().code(), 1);
+        for orderly in [End::Stopped, End::Drained, End::ClosedByHarness("bye".into())] {
+            assert_eq!(conclude(orderly, true).unwrap(), 0);
+        }
+        assert_eq!(conclude(End::Stopped, false).unwrap_err().code(), 1);
+    }
+}

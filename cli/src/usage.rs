@@ -1,0 +1,81 @@
+//! Wrong usage of the command line, told in one line.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::common::{NOT_DONE, tell};
+
+/// Prints help, the version, or what is wrong; gives the exit code.
+pub(crate) fn report(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // Somebody who closed stdout has read enough.
+            let _ = write!(std::io::stdout(), "{error}");
+            ExitCode::SUCCESS
+        }
+        _ => {
+            tell(&format!("bma: {}", explain(error)));
+            ExitCode::from(NOT_DONE)
+        }
+    }
+}
+
+fn explain(error: &clap::Error) -> String {
+    if let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg)
+        && error.kind() == ErrorKind::UnknownArgument
+        && argument.starts_with("--token")
+    {
+        return format!(
+            "{argument}: a token is never an argument, since arguments can be read by everybody on this \
+            machine: use --token-file FILE or the variable BMA_TOKEN"
+        );
+    }
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    // What follows are the usage and a pointer to the help: two lines more than one.
+    let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|mark| text.find(mark)).min();
+    let words: Vec<&str> = text[..end.unwrap_or(text.len())].split_whitespace().collect();
+    format!("{} (see --help)", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test panics on purpose")]
+
+    use clap::Parser as _;
+
+    use super::explain;
+    use crate::Cli;
+
+    fn explained(arguments: &[&str]) -> String {
+        explain(&Cli::try_parse_from(arguments).unwrap_err())
+    }
+
+    #[test]
+    fn every_wrong_usage_is_one_line_that_names_the_argument() {
+        for (arguments, named) in [
+            (&["bma"][..], "subcommand"),
+            (&["bma", "serve"], "'serve'"),
+            (&["bma", "hand", "--ur", "ws://h/"], "'--ur'"),
+            (&["bma", "hand", "--url"], "--url"),
+            (&["bma", "hand", "stray"], "'stray'"),
+            (&["bma", "call", "--token-file", "f", "bash"], "<JSON>"),
+            (&["bma", "call", "--listen", "127.0.0.1:0", "bash", "{}", "--deadline-ms", "soon"], "--deadline-ms"),
+            (&["bma", "brain", "--listen", "a:0", "--listen", "b:0"], "--listen"),
+        ] {
+            let line = explained(arguments);
+            assert!(line.contains(named) && !line.contains('\n'), "{arguments:?}: {line}");
+        }
+    }
+
+    #[test]
+    fn a_token_as_an_argument_is_refused_and_not_repeated() {
+        for arguments in [&["bma", "hand", "--token", "s3cret"][..], &["bma", "hand", "--token=s3cret"]] {
+            let line = explained(arguments);
+            assert!(line.contains("--token-file") && line.contains("BMA_TOKEN"), "{line}");
+            assert!(!line.contains("s3cret"), "{line}");
+        }
+    }
+}
