@@ -32,3 +32,21 @@ mod tree;
 
 pub use bma_hands as hands;
 pub use posix::Posix;
+
+/// Makes sure that this process learns how its children end: SIGCHLD gets its default disposition back, which
+/// whoever started this process may have set to be ignored. For the `main` of a program that uses
+/// [`Posix::direct`].
+pub fn restore_child_status() {
+    spawn::restore_child_status();
+}
+
+/// Protects this process from being read (its memory, its environment with a token in it, its descriptors) by
+/// other processes of the same user, its own children among them. For the `main` of a program; a debugger cannot
+/// attach any more either, and there will be no core dumps.
+///
+/// # Errors
+/// The system does not know of it.
+#[cfg(target_os = "linux")]
+pub fn protect_this_process() -> std::io::Result<()> {
+    Ok(rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?)
+}

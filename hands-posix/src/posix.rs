@@ -166,8 +166,9 @@ impl Os for Posix {
         let system = |source: io::Error| SpawnError::System { source };
         let (stdin_read, stdin_write) = match stdin {
             Stdin::Pipe => pipe().map(|(read, write)| (Some(read), Some(write))).map_err(system)?,
-            // What else the trait may offer one day is refused by the next arm's caller: only null is known.
-            _ => (None, None),
+            Stdin::Null => (None, None),
+            // The trait may grow; what is not known here is not started.
+            _ => return Err(system(io::ErrorKind::Unsupported.into())),
         };
         let (stdout, stdout_write) = pipe().map_err(system)?;
         let (stderr, stderr_write) = pipe().map_err(system)?;

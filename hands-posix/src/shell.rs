@@ -61,7 +61,7 @@ impl Shell {
     /// The command line as it is run. With `begun`, one byte is written to that descriptor, and the descriptor
     /// closed, after the profile and before the command.
     ///
-    /// A short command follows on a line of its own: bash replaces itself by the last program of such a text,
+    /// A command of one line follows as the second line of its text: bash replaces itself by the last program of such a text,
     /// as it does for a plain `bash -c`. A command of several lines, or one too long for one argument, is given
     /// in pieces that are joined and evaluated, which keeps its line numbers.
     pub(crate) fn argv(&self, command: &str, begun: Option<i32>) -> Vec<OsString> {

@@ -143,6 +143,19 @@ pub(crate) fn default_signals() {
     }
 }
 
+/// Lets a program inherit its three streams and no other descriptor.
+#[cfg(target_os = "linux")]
+pub(crate) fn close_descriptors(command: &mut Command) {
+    #[allow(unsafe_code)] // there is no safe way to run code in the child
+    // SAFETY: as in `start`: plain system calls alone.
+    unsafe {
+        command.pre_exec(|| {
+            close_others_on_exec();
+            Ok(())
+        });
+    }
+}
+
 /// Marks every descriptor past the three streams to be closed by exec, whoever opened it and forgot to.
 fn close_others_on_exec() {
     #[cfg(target_os = "linux")]
@@ -163,6 +176,15 @@ fn close_others_on_exec() {
         for fd in 3..limit as libc::c_int {
             libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
         }
+    }
+}
+
+/// Gives SIGCHLD its default disposition back.
+pub(crate) fn restore_child_status() {
+    #[allow(unsafe_code)] // there is no safe form
+    // SAFETY: SIG_DFL runs no code of ours.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
     }
 }
 

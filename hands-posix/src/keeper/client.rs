@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use super::wire::{self, MAX_MESSAGE, Request, SpawnReply};
 use super::{ARGUMENT, KeeperProgram, server};
 use crate::proc_table;
-use crate::spawn::{Failure, Start};
+use crate::spawn::{self, Failure, Start};
 use crate::tree::Tree;
 
 /// How long a keeper may take to begin to serve.
@@ -102,6 +102,7 @@ impl Connection {
         let mut command = Command::new(&program.path);
         command.arg0("bma-keeper").arg(ARGUMENT).env_clear().current_dir("/");
         command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null());
+        spawn::close_descriptors(&mut command);
         let mut child = command.spawn()?;
         drop(command);
         let connection =

@@ -15,9 +15,9 @@ use super::report::{BashEnd, BashReport};
 use super::streams::{self, Output};
 use super::watch::{ProgressFn, Until, Watch, Woke};
 use super::{Bash, BashError, DRAIN_GRACE, TERMINATE_GRACE};
-use crate::blocking::{Either, RuntimeEnded, blocking, either, sleep_until};
+use crate::blocking::{Either, RuntimeEnded, blocking, either, sleep, sleep_until};
 use crate::launch::LaunchRequest;
-use crate::os::{CommandLine, Directory, Leftover, ProcessTree, Processes, SpawnRequest, Spawned};
+use crate::os::{CommandLine, Directory, Leftover, Member, ProcessTree, Processes, SpawnRequest, Spawned};
 use crate::workspace::Workspace;
 
 /// One command to run.
@@ -66,6 +66,9 @@ impl fmt::Debug for BashCall {
             .finish_non_exhaustive()
     }
 }
+
+/// How many milliseconds before each look for what a command left running.
+const LEFTOVER_PAUSES: [u64; 4] = [0, 2, 10, 40];
 
 /// When a command's time is up, and by which limit.
 #[derive(Clone, Copy, Debug)]
@@ -195,13 +198,7 @@ impl Bash {
         let (stderr, stderr_held) = watch.stderr.finish();
         let held = stdout_held.is_some() || stderr_held.is_some();
 
-        let looked = tree.clone();
-        let survivors = blocking(&self.runtime, move || match looked.release() {
-            Leftover::None if !held => Vec::new(),
-            // Not to be known: the session looks again when it ends.
-            Leftover::None | Leftover::Possible => looked.members().unwrap_or_default(),
-        })
-        .await?;
+        let survivors = self.survivors(&tree, held).await?;
         for stream in [stdout_held, stderr_held].into_iter().flatten() {
             let over = call.processes.over();
             self.runtime.spawn(Box::pin(streams::drain(stream, async move {
@@ -212,6 +209,27 @@ impl Bash {
             running.leave_behind(tree);
         }
         Ok(BashReport { stdout, stderr, end, exit, duration, begun, survivors, output_held: held })
+    }
+
+    /// What still runs of a tree whose program has exited.
+    async fn survivors(&self, tree: &Arc<dyn ProcessTree>, held: bool) -> Result<Vec<Member>, RuntimeEnded> {
+        let looked = tree.clone();
+        let leftover = blocking(&self.runtime, move || looked.release()).await?;
+        let mut survivors = Vec::new();
+        if leftover == Leftover::None && !held {
+            return Ok(survivors);
+        }
+        // A helper that has closed its output is about to end: not worth a word, if it does so soon.
+        for pause in LEFTOVER_PAUSES {
+            sleep(&self.runtime, Duration::from_millis(pause)).await;
+            let looked = tree.clone();
+            // An error means that it is not known: the session looks again when it ends.
+            survivors = blocking(&self.runtime, move || looked.members().unwrap_or_default()).await?;
+            if survivors.is_empty() {
+                break;
+            }
+        }
+        Ok(survivors)
     }
 
     fn watch(&self, spawned: Spawned, progress: Option<ProgressFn>) -> std::io::Result<Watch> {

@@ -108,7 +108,7 @@ impl BashReport {
         }
         if self.exit.is_none() {
             result.is_error = true;
-            let lost = "the exit code is not known: something else in this program took the exit status";
+            let lost = "the exit code is not known: the exit status was lost on its way, or taken by something else";
             result.notices.push(lost.to_owned());
         }
         if self.begun == Some(false) {

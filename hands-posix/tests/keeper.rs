@@ -1,0 +1,298 @@
+//! What only a keeper can do, and what becomes of it.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a test panics on purpose
+
+mod support;
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bma_hands_posix::Posix;
+use bma_hands_posix::hands::bash::{BashEnd, BashError, SessionProcesses};
+use bma_hands_posix::hands::os::{Exit, Os, SpawnError};
+use bma_hands_posix::keeper::KeeperProgram;
+use bma_proto_core::contract::ToolOutcome;
+use bma_runtime::{CancelReason, Canceler};
+use support::*;
+
+fn program() -> KeeperProgram {
+    KeeperProgram::at(env!("CARGO_BIN_EXE_bma-keeper"))
+}
+
+fn os() -> Arc<dyn Os> {
+    Arc::new(Posix::with_keeper(program()).unwrap())
+}
+
+/// The keepers that are children of this process.
+fn keepers_of(parent: u32) -> Vec<u32> {
+    let children = std::fs::read_dir(format!("/proc/{parent}/task"))
+        .unwrap()
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("children")).ok());
+    let children: Vec<u32> = children.flat_map(|list| ids(&list)).collect();
+    let is_keeper =
+        |id: &u32| std::fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.starts_with(b"bma-keeper"));
+    children.into_iter().filter(is_keeper).collect()
+}
+
+fn ids(list: &str) -> Vec<u32> {
+    list.split_ascii_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < Duration::from_secs(20), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// This test program, started anew by `env` with these options to run only the function `entry` of it.
+fn start_entry(entry: &str, options: &[&str], arguments: &str) -> Child {
+    Command::new("env")
+        .args(options)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", entry, "--nocapture"])
+        .env(ENTRY_VARIABLE, arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+const ENTRY_VARIABLE: &str = "BMA_TEST_ENTRY";
+
+/// What [`start_entry`] passed. `None`: this is an ordinary run of the tests, and the function is nothing in it.
+fn entry_arguments() -> Option<String> {
+    std::env::var(ENTRY_VARIABLE).ok()
+}
+
+/// An executor that starts processes of every kind and then waits to be killed.
+#[test]
+fn entry_executor() {
+    let Some(seconds) = entry_arguments() else { return };
+    session(async |session| {
+        let command = format!(
+            "sleep {seconds} & setsid sleep {seconds} & \
+             (env -i setsid sleep {seconds} >/dev/null 2>&1 &); \
+             (trap '' TERM; exec sleep {seconds}) & \
+             echo started; touch ready; wait"
+        );
+        let call = session.start(session.call(input(&command)));
+        session.until("the command is under way", || session.root.join("ready").exists()).await;
+        println!("READY");
+        let _ = call.await;
+    });
+}
+
+#[test]
+fn nothing_lives_on_after_the_executor_was_killed() {
+    let seconds = unique_seconds();
+    let mut executor = start_entry("entry_executor", &[], &seconds);
+    let mut lines = BufReader::new(executor.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("READY")));
+    wait_until("all four sleep", || running(&seconds).iter().filter(|&&id| comm(id) == "sleep").count() == 4);
+    let keepers = keepers_of(executor.id());
+    assert_eq!(keepers.len(), 1);
+
+    executor.kill().unwrap();
+    executor.wait().unwrap();
+    wait_until("everything is gone", || running(&seconds).is_empty());
+    wait_until("the keeper is gone", || state(keepers[0]).is_none_or(|state| state == 'Z'));
+}
+
+fn comm(id: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn the_keeper_holds_nothing_of_the_executor() {
+    session(async |session| {
+        session.run("true").await;
+        let keepers = keepers_of(std::process::id());
+        assert!(!keepers.is_empty());
+        for keeper in keepers {
+            // Another test's keeper may be ending.
+            let Ok(environment) = std::fs::read(format!("/proc/{keeper}/environ")) else { continue };
+            assert!(environment.is_empty(), "the keeper's environment is empty");
+            let descriptors = std::fs::read_dir(format!("/proc/{keeper}/fd")).map_or(0, Iterator::count);
+            assert!(descriptors <= 5, "three streams, signals, and perhaps one that is being used: {descriptors}");
+        }
+    });
+}
+
+#[test]
+fn what_cut_every_tie_is_reported_and_ended_with_the_executor() {
+    let seconds = unique_seconds();
+    let os = os();
+    let inner = os.clone();
+    session_without_end(inner, async |session| {
+        // Its parent is gone before anybody looks, and it has neither the session, nor the group, nor the mark.
+        let (canceler, cancellation) = Canceler::new();
+        let command = format!("(env -i setsid sleep {seconds} >/dev/null 2>&1 &); exec sleep 60");
+        let mut call = session.call(input(&command));
+        call.cancellation = cancellation;
+        let report = session.start(call);
+        let escaped =
+            |id: &u32| comm(*id) == "sleep" && std::fs::read(format!("/proc/{id}/environ")).unwrap().is_empty();
+        session.until("it has escaped", || running(&seconds).iter().any(escaped)).await;
+        canceler.cancel(CancelReason::Canceled);
+        let report = report.await.unwrap();
+        let BashEnd::Canceled { ended, .. } = &report.end else { panic!("{:?}", report.end) };
+        assert!(ended.remaining.is_empty() && ended.strays.len() == 1, "{report:?}");
+        assert_eq!(running(&seconds), [ended.strays[0].id]);
+        assert_eq!(report.output().outcome, ToolOutcome::Failed, "a cancel is reported only when everything is gone");
+        assert!(text(&report).contains("perhaps of this command"), "{}", text(&report));
+    });
+    drop(os);
+    wait_until("the keeper ends it", || running(&seconds).is_empty());
+}
+
+#[test]
+fn a_lost_keeper_is_started_anew_and_loses_no_process() {
+    // In a program of its own, so that the keeper that is killed is no other test's.
+    let seconds = unique_seconds();
+    let mut executor = start_entry("entry_lost_keeper", &[], &seconds);
+    let mut output = String::new();
+    executor.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+    assert!(executor.wait().unwrap().success(), "{output}");
+    assert!(running(&seconds).is_empty());
+}
+
+#[test]
+fn entry_lost_keeper() {
+    let Some(seconds) = entry_arguments() else { return };
+    session(async |session| {
+        let call = session.start(session.call(input(&format!("touch ready; exec sleep {seconds}"))));
+        session.until("the command is under way", || session.root.join("ready").exists()).await;
+        let keepers = keepers_of(std::process::id());
+        assert_eq!(keepers.len(), 1);
+        let keeper = rustix::process::Pid::from_raw(keepers[0].cast_signed()).unwrap();
+        rustix::process::kill_process(keeper, rustix::process::Signal::KILL).unwrap();
+
+        let report = call.await.unwrap();
+        assert_eq!(report.exit, None, "the status went with the keeper");
+        assert!(report.output().is_error);
+        assert_eq!(report.survivors.len(), 1, "but the process did not: {report:?}");
+        assert_eq!(text(&session.run("echo again").await), "again\nexit_code: 0");
+    });
+}
+
+#[test]
+fn an_executable_that_is_no_keeper_is_found_out() {
+    let error = Posix::with_keeper(KeeperProgram::at("/bin/true")).unwrap_err();
+    assert!(error.to_string().contains("/bin/true does not act as a keeper"), "{error}");
+    assert_eq!(Posix::with_keeper(KeeperProgram::at("/nonexistent")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    // And a keeper that is started by hand says so.
+    let output = Command::new(env!("CARGO_BIN_EXE_bma-keeper")).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn f8_an_ignored_sigchld_loses_no_exit_code() {
+    let mut executor = start_entry("entry_ignored_sigchld", &["--ignore-signal=CHLD"], "");
+    let mut output = String::new();
+    executor.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+    assert!(executor.wait().unwrap().success(), "{output}");
+}
+
+#[test]
+fn entry_ignored_sigchld() {
+    if entry_arguments().is_none() {
+        return;
+    }
+    session(async |session| {
+        assert_eq!(session.run("exit 42").await.exit, Some(Exit::Code(42)));
+    });
+    session_on(
+        Arc::new(Posix::direct()),
+        |_| {},
+        async |session| {
+            let refused = session.run_input(input("exit 42")).await;
+            assert!(matches!(refused, Err(BashError::Spawn(SpawnError::StatusDiscarded))), "{refused:?}");
+            bma_hands_posix::restore_child_status();
+            assert_eq!(session.run("exit 42").await.exit, Some(Exit::Code(42)));
+        },
+    );
+}
+
+#[test]
+fn f7_a_greedy_reaper_steals_no_exit_code_unseen() {
+    let mut executor = start_entry("entry_greedy_reaper", &[], "");
+    let mut output = String::new();
+    executor.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+    assert!(executor.wait().unwrap().success(), "{output}");
+}
+
+#[test]
+fn entry_greedy_reaper() {
+    if entry_arguments().is_none() {
+        return;
+    }
+    let kept = os();
+    std::thread::spawn(|| {
+        loop {
+            let waited = rustix::process::wait(rustix::process::WaitOptions::NOHANG);
+            if !matches!(waited, Ok(Some(_))) {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    });
+    session_on(
+        kept,
+        |_| {},
+        async |session| {
+            for _ in 0..50 {
+                assert_eq!(session.run("exit 42").await.exit, Some(Exit::Code(42)), "with a keeper always");
+            }
+        },
+    );
+    session_on(
+        Arc::new(Posix::direct()),
+        |_| {},
+        async |session| {
+            for _ in 0..100 {
+                match session.run_input(input("exit 42")).await {
+                    Ok(report) => {
+                        let shown = text(&report);
+                        match report.exit {
+                            Some(exit) => assert_eq!(exit, Exit::Code(42)),
+                            None => assert!(report.output().is_error && shown.contains("exit status"), "{shown}"),
+                        }
+                    }
+                    // Reaped before it could be watched.
+                    Err(error) => assert!(matches!(error, BashError::Spawn(SpawnError::System { .. })), "{error:?}"),
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn f6_dropped_trees_leave_no_process_and_no_zombie() {
+    for os in [os(), Arc::new(Posix::direct())] {
+        let seconds = unique_seconds();
+        let mut ids = Vec::new();
+        for _ in 0..50 {
+            use bma_hands_posix::hands::os::{CommandLine, SpawnRequest};
+            let directory = os.open_directory("/".as_ref()).unwrap();
+            let argv = vec!["sleep".into(), seconds.clone().into()];
+            let path = ("PATH".into(), std::env::var_os("PATH").unwrap());
+            let spawned = os.spawn(SpawnRequest::new(CommandLine::Argv(argv), directory, vec![path])).unwrap();
+            ids.push(spawned.tree.id());
+        }
+        wait_until("all are gone, zombies too", || ids.iter().all(|&id| state(id).is_none()));
+    }
+}
+
+#[test]
+fn a_session_without_calls_ends_at_once() {
+    let os = os();
+    bma_runtime_tokio::run(|runtime| async move {
+        let processes = SessionProcesses::new(os.as_ref());
+        let started = Instant::now();
+        assert!(processes.end_all(&runtime, Duration::from_secs(10)).await.is_empty());
+        assert!(started.elapsed() < Duration::from_millis(100));
+    })
+    .unwrap();
+}
