@@ -22,15 +22,23 @@ const MAX_REMEMBERED_EVENTS: usize = 1024;
 /// What a request of ours was for.
 #[derive(Clone, Debug)]
 pub(super) enum Tag {
-    Assign(SessionId),
-    Call(SessionId, ToolCallId),
-    Stop(SessionId),
+    Assign(Binding),
+    Call(Binding, ToolCallId),
+    Stop(Binding),
     /// Clean-up that nobody waits for.
     Nobody,
     /// `executor.drain` of the application, by its token.
     Drain(u64),
     /// A request of the application, by its token.
     Application(u64),
+}
+
+/// One binding of a session. An id that is bound a second time is another
+/// session: what was asked about the first one is not about the second.
+#[derive(Clone, Debug)]
+pub(super) struct Binding {
+    pub(super) session_id: SessionId,
+    pub(super) number: u64,
 }
 
 /// One executor, across its connections. It expires by its lease while nothing is connected.
@@ -52,6 +60,8 @@ pub struct ExecutorPeer {
     pub(super) draining: bool,
     gone: Option<Gone>,
     pub(super) sessions: BTreeMap<SessionId, Bound>,
+    /// Sessions bound so far.
+    pub(super) bindings: u64,
     /// Calls that are open, over all sessions.
     pub(super) open_calls: usize,
     /// Sessions that were told to stop, and when they count as ended all the same.
@@ -86,6 +96,7 @@ impl ExecutorPeer {
             draining: false,
             gone: None,
             sessions: BTreeMap::new(),
+            bindings: 0,
             open_calls: 0,
             stop_deadlines: BTreeSet::new(),
             wall_clock: (Duration::ZERO, now),
@@ -182,6 +193,7 @@ impl ExecutorPeer {
         self.emit(Event::Registered { resumed });
         let reported = params.resume.map(|resume| resume.active_sessions).unwrap_or_default();
         self.resume_sessions(&reported);
+        self.leave_when_drained();
     }
 
     fn lose_connection(&mut self) {
@@ -280,17 +292,11 @@ impl ExecutorPeer {
             return Err(refuse("it speaks bma.executor.v1 only"));
         }
         let Some(capability) = method.capability() else { return Ok(()) };
-        let has = &self.capabilities;
-        let advertised = match capability {
-            "process.enabled" => has.process.as_ref().is_some_and(|process| process.enabled),
-            "terminal.enabled" => has.terminal.as_ref().is_some_and(|terminal| terminal.enabled),
-            "skills.install" => has.skills.as_ref().is_some_and(|skills| skills.install),
-            "workspace.backup" => has.workspace.as_ref().is_some_and(|workspace| workspace.backup),
-            "fs.fuse" => has.fs.as_ref().is_some_and(|fs| fs.fuse),
-            "agent" => has.agent.as_ref().is_some_and(|agent| agent.enabled),
-            _ => true,
-        };
-        if advertised { Ok(()) } else { Err(refuse(&format!("it does not advertise {capability}"))) }
+        if self.capabilities.has(capability) {
+            Ok(())
+        } else {
+            Err(refuse(&format!("it does not advertise {capability}")))
+        }
     }
 
     // Inside.
@@ -369,13 +375,17 @@ impl ExecutorPeer {
 
     fn request_ended(&mut self, tag: Tag, outcome: Result<AnyResult, RequestError>) {
         match tag {
-            Tag::Assign(session) => self.assign_answered(&session, outcome),
-            Tag::Call(session, call) => self.call_answered(&session, &call, outcome),
-            Tag::Stop(session) => self.stop_answered(&session, outcome),
+            Tag::Assign(binding) => self.assign_answered(&binding, outcome),
+            Tag::Call(binding, call) => self.call_answered(&binding, &call, outcome),
+            Tag::Stop(binding) => self.stop_answered(&binding, outcome),
             Tag::Nobody => {}
             Tag::Drain(token) => {
+                // An executor that is away learns of it when it comes back.
+                let back = outcome != Err(RequestError::Disconnected);
                 self.request_ended(Tag::Application(token), outcome);
-                self.leave_when_drained();
+                if back {
+                    self.leave_when_drained();
+                }
             }
             Tag::Application(token) => {
                 let outcome = outcome.map(|result| Completion::Result(Box::new(result)));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::peer::{ExecutorPeer, Tag};
+use super::peer::{Binding, ExecutorPeer, Tag};
 use super::{CallError, Completion, Event};
 use crate::calls::{CallTable, Known};
 use crate::contract::{
@@ -19,6 +19,8 @@ const STOP_ALLOWANCE: Duration = Duration::from_secs(5);
 /// A session that is bound to this executor.
 #[derive(Clone, Debug)]
 pub(super) struct Bound {
+    /// Which binding it is.
+    number: u64,
     phase: Phase,
     ready: bool,
     ready_waiters: Vec<u64>,
@@ -74,8 +76,11 @@ impl ExecutorPeer {
             params.lease.token = Secret::new(self.rng.id("lease_"));
         }
         let session_id = params.session_id.clone();
-        self.send_assign(&params)?;
+        let number = self.bindings + 1;
+        self.send_assign(&params, number)?;
+        self.bindings = number;
         let bound = Bound {
+            number,
             phase: Phase::Assigning { params: Box::new(params), token },
             ready: false,
             ready_waiters: Vec::new(),
@@ -85,14 +90,15 @@ impl ExecutorPeer {
         Ok(())
     }
 
-    fn send_assign(&mut self, params: &SessionAssignParams) -> Result<(), CallError> {
-        let tag = Tag::Assign(params.session_id.clone());
+    fn send_assign(&mut self, params: &SessionAssignParams, number: u64) -> Result<(), CallError> {
+        let tag = Tag::Assign(Binding { session_id: params.session_id.clone(), number });
         unless_unconnected(self.peer.request::<methods::SessionAssign>(self.now, params, tag))
     }
 
-    pub(super) fn assign_answered(&mut self, session_id: &SessionId, outcome: Result<AnyResult, RequestError>) {
+    pub(super) fn assign_answered(&mut self, binding: &Binding, outcome: Result<AnyResult, RequestError>) {
+        let session_id = &binding.session_id;
         let phase = match self.sessions.get_mut(session_id) {
-            Some(Bound { phase: phase @ Phase::Assigning { .. }, .. }) => phase,
+            Some(Bound { number, phase: phase @ Phase::Assigning { .. }, .. }) if *number == binding.number => phase,
             Some(_) => return,
             None => {
                 // Stopped before it was accepted, and accepted all the same.
@@ -120,12 +126,29 @@ impl ExecutorPeer {
                 CallError::Request(error)
             }
         };
-        if let Some(Bound { phase: Phase::Assigning { token, .. }, ready_waiters, .. }) =
+        if let Some(Bound { phase: Phase::Assigning { token, .. }, ready_waiters, calls, .. }) =
             self.sessions.remove(session_id)
         {
+            let may_have_run =
+                !matches!(&error, CallError::AssignRejected | CallError::Request(RequestError::Refused(_)));
             self.done(token, Err(error));
+            let over = over(session_id, "it was not accepted");
             for waiter in ready_waiters {
-                self.done(waiter, Err(over(session_id, "it was not accepted")));
+                self.done(waiter, Err(over.clone()));
+            }
+            let unknown = CallError::OutcomeUnknown("the session was not accepted in time".to_owned());
+            self.end_calls(calls, &if may_have_run { unknown } else { over });
+        }
+        self.leave_when_drained();
+    }
+
+    /// Ends every open call of a session that is no more.
+    fn end_calls(&mut self, mut calls: CallTable<OpenCall>, error: &CallError) {
+        for call_id in calls.open_ids() {
+            let Some(mut call) = calls.withdraw(&call_id) else { continue };
+            self.open_calls -= 1;
+            for token in call.take_waiters() {
+                self.done(token, Err(error.clone()));
             }
         }
     }
@@ -202,7 +225,8 @@ impl ExecutorPeer {
         if open >= max_open || session.calls.is_full() {
             return Err(CallError::Send(Misuse::Backlog(open)));
         }
-        self.send_call(&params)?;
+        let number = session.number;
+        self.send_call(&params, number)?;
         let call = OpenCall { unacknowledged: Some(Box::new(params)), waiter: Some(token), more_waiters: Vec::new() };
         let session_id = call.unacknowledged.as_ref().map(|params| params.session_id.clone());
         if let Some(session) = session_id.and_then(|id| self.sessions.get_mut(&id)) {
@@ -212,18 +236,20 @@ impl ExecutorPeer {
         Ok(call_id)
     }
 
-    fn send_call(&mut self, params: &ToolCallParams) -> Result<(), CallError> {
-        let tag = Tag::Call(params.session_id.clone(), params.tool_call_id.clone());
+    fn send_call(&mut self, params: &ToolCallParams, number: u64) -> Result<(), CallError> {
+        let binding = Binding { session_id: params.session_id.clone(), number };
+        let tag = Tag::Call(binding, params.tool_call_id.clone());
         unless_unconnected(self.peer.request::<methods::ToolCall>(self.now, params, tag))
     }
 
     pub(super) fn call_answered(
         &mut self,
-        session_id: &SessionId,
+        binding: &Binding,
         call_id: &ToolCallId,
         outcome: Result<AnyResult, RequestError>,
     ) {
-        let Some(session) = self.sessions.get_mut(session_id) else { return };
+        let session = self.sessions.get_mut(&binding.session_id);
+        let Some(session) = session.filter(|session| session.number == binding.number) else { return };
         let Some(call) = session.calls.get_open(call_id) else { return };
         let error = match outcome {
             Ok(AnyResult::ToolCall(Ack { accepted: true })) => {
@@ -299,7 +325,8 @@ impl ExecutorPeer {
             tokens.push(token);
             return Ok(());
         }
-        self.send_stop(&params)?;
+        let number = session.number;
+        self.send_stop(&params, number)?;
         let within = self.stop_timeout(&params);
         self.stop_deadlines.insert((self.now + within + STOP_ALLOWANCE, session_id.clone()));
         let Some(session) = self.sessions.get_mut(&session_id) else { return Ok(()) };
@@ -315,18 +342,24 @@ impl ExecutorPeer {
         self.config.request_timeout.max(asked.unwrap_or_default() + STOP_ALLOWANCE)
     }
 
-    fn send_stop(&mut self, params: &SessionStopParams) -> Result<(), CallError> {
-        let (tag, timeout) = (Tag::Stop(params.session_id.clone()), self.stop_timeout(params));
+    fn send_stop(&mut self, params: &SessionStopParams, number: u64) -> Result<(), CallError> {
+        let tag = Tag::Stop(Binding { session_id: params.session_id.clone(), number });
+        let timeout = self.stop_timeout(params);
         let method = crate::contract::Method::SessionStop;
         unless_unconnected(self.peer.request_with(self.now, method, params, tag, timeout))
     }
 
-    pub(super) fn stop_answered(&mut self, session_id: &SessionId, outcome: Result<AnyResult, RequestError>) {
+    pub(super) fn stop_answered(&mut self, binding: &Binding, outcome: Result<AnyResult, RequestError>) {
+        let session = self.sessions.get(&binding.session_id);
+        let same = session.is_some_and(|session| session.number == binding.number);
         match outcome {
             // `session.ended` is what ends it.
             Ok(_) => {}
             Err(RequestError::Disconnected) => {} // sent again when the executor is back
-            Err(error) => self.end_session(session_id, &format!("it could not be stopped in order: {error}")),
+            Err(error) if same => {
+                self.end_session(&binding.session_id, &format!("it could not be stopped in order: {error}"));
+            }
+            Err(_) => {}
         }
     }
 
@@ -347,15 +380,9 @@ impl ExecutorPeer {
     }
 
     fn end_session(&mut self, session_id: &SessionId, reason: &str) {
-        let Some(mut session) = self.sessions.remove(session_id) else { return };
+        let Some(session) = self.sessions.remove(session_id) else { return };
         self.stop_deadlines.retain(|(_, stopping)| stopping != session_id);
-        for call_id in session.calls.open_ids() {
-            self.open_calls -= 1;
-            let Some(mut call) = session.calls.withdraw(&call_id) else { continue };
-            for token in call.take_waiters() {
-                self.done(token, Err(CallError::OutcomeUnknown(format!("the session ended ({reason})"))));
-            }
-        }
+        self.end_calls(session.calls, &CallError::OutcomeUnknown(format!("the session ended ({reason})")));
         for token in session.ready_waiters {
             self.done(token, Err(over(session_id, reason)));
         }
@@ -389,10 +416,11 @@ impl ExecutorPeer {
         let ours: Vec<_> = self.sessions.keys().cloned().collect();
         for session_id in &ours {
             let Some(session) = self.sessions.get_mut(session_id) else { continue };
+            let number = session.number;
             let sent = match &session.phase {
                 Phase::Assigning { params, .. } => {
                     let params = params.clone();
-                    self.send_assign(&params)
+                    self.send_assign(&params, number)
                 }
                 _ if !reported.contains(session_id) => {
                     self.end_session(session_id, "the executor came back without it");
@@ -400,7 +428,7 @@ impl ExecutorPeer {
                 }
                 Phase::Stopping { params, .. } => {
                     let params = params.clone();
-                    self.send_stop(&params)
+                    self.send_stop(&params, number)
                 }
                 Phase::Active => self.resend_calls(session_id),
             };
@@ -418,11 +446,12 @@ impl ExecutorPeer {
     /// Calls that were not acknowledged before the connection was lost.
     fn resend_calls(&mut self, session_id: &SessionId) -> Result<(), CallError> {
         let Some(session) = self.sessions.get_mut(session_id) else { return Ok(()) };
+        let number = session.number;
         let mut unacknowledged = Vec::new();
         for id in session.calls.open_ids() {
             unacknowledged.extend(session.calls.get_open(&id).and_then(|call| call.unacknowledged.clone()));
         }
-        unacknowledged.iter().try_for_each(|params| self.send_call(params))
+        unacknowledged.iter().try_for_each(|params| self.send_call(params, number))
     }
 }
 

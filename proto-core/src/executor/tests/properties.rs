@@ -150,8 +150,6 @@ impl Any {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-
     #[test]
     fn any_sequence_keeps_the_invariants(steps in proptest::collection::vec(step(), 1..120)) {
         let mut any = Any { rig: Rig::new(config()), taken: BTreeSet::new() };

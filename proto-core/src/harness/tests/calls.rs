@@ -1,0 +1,199 @@
+//! Tool calls: one id is one call, and every result is recorded once.
+
+use super::*;
+use crate::contract::ToolCancelParams;
+
+#[test]
+fn a_call_ends_with_its_result() {
+    let mut rig = Rig::with_session("s");
+    rig.call("s", "c", 2);
+    assert_eq!(rig.accept("tool.call")["tool_call_id"], "c");
+    assert!(rig.events.is_empty(), "the acknowledgement is no result");
+    assert_eq!(rig.report("s", "c", "hello")["result"], json!({"accepted": true}));
+    assert_eq!(text(rig.done(2)), "hello");
+    assert_eq!(rig.peer.open_calls(), 0);
+}
+
+#[test]
+fn an_id_is_made_up_when_there_is_none() {
+    let mut rig = Rig::with_session("s");
+    let id = rig.peer.call_tool(rig.now, call_params("s", ""), 2).unwrap();
+    let other = rig.peer.call_tool(rig.now, call_params("s", ""), 3).unwrap();
+    assert!(id.as_str().starts_with("call_"));
+    assert_ne!(id, other);
+    rig.drain();
+    assert_eq!(rig.request("tool.call").1["tool_call_id"], id.as_str());
+}
+
+#[test]
+fn a_result_may_come_before_the_acknowledgement() {
+    let mut rig = Rig::with_session("s");
+    rig.call("s", "c", 2);
+    rig.report("s", "c", "hello");
+    assert_eq!(text(rig.done(2)), "hello");
+    rig.accept("tool.call");
+    assert!(rig.events.is_empty());
+}
+
+#[test]
+fn a_repeated_id_joins_the_call_or_gets_its_result() {
+    let mut rig = Rig::with_session("s");
+    for token in [2, 3, 4] {
+        rig.call("s", "c", token);
+    }
+    rig.accept("tool.call");
+    assert!(!rig.has("tool.call"), "sent once");
+    rig.report("s", "c", "hello");
+    for token in [2, 3, 4] {
+        assert_eq!(text(rig.done(token)), "hello");
+    }
+    rig.call("s", "c", 5);
+    assert_eq!(text(rig.done(5)), "hello");
+    assert!(rig.frames.is_empty());
+}
+
+#[test]
+fn a_result_that_comes_twice_is_acknowledged_twice_and_recorded_once() {
+    let mut rig = Rig::with_session("s");
+    rig.call("s", "c", 2);
+    rig.report("s", "c", "first");
+    assert_eq!(rig.report("s", "c", "second")["result"], json!({"accepted": true}));
+    assert_eq!(text(rig.done(2)), "first");
+    assert!(rig.events.is_empty());
+    rig.call("s", "c", 3);
+    assert_eq!(text(rig.done(3)), "first");
+}
+
+#[test]
+fn a_result_of_an_unknown_call_is_refused() {
+    let mut rig = Rig::with_session("s");
+    assert_eq!(rig.report("s", "never", "x")["error"]["code"], ErrorCode::NotFound.number());
+    assert!(rig.events.is_empty());
+}
+
+#[test]
+fn a_refused_call_is_told_and_its_id_is_free_again() {
+    let mut rig = Rig::with_session("s");
+    rig.call("s", "c", 2);
+    rig.call("s", "c", 3);
+    let (id, _) = rig.request("tool.call");
+    rig.fail(&id, -32009);
+    for token in [2, 3] {
+        assert!(matches!(rig.done(token), Err(CallError::Request(RequestError::Refused(_)))));
+    }
+    rig.call("s", "c", 4);
+    let (id, _) = rig.request("tool.call");
+    rig.reply(&id, json!({"accepted": false}));
+    assert!(matches!(rig.done(4), Err(CallError::Request(RequestError::Refused(_)))));
+    assert_eq!(rig.peer.open_calls(), 0);
+}
+
+#[test]
+fn f76_a_call_without_an_acknowledgement_is_told_and_not_sent_again_by_itself() {
+    let mut rig = Rig::with_session("s");
+    rig.call("s", "c", 2);
+    rig.request("tool.call");
+    rig.wait(seconds(30));
+    assert!(matches!(rig.done(2), Err(CallError::Request(RequestError::Timeout(_)))));
+    rig.feed(Input::Alive);
+    rig.wait(seconds(30));
+    assert!(!rig.has("tool.call"));
+    // It ran all the same: its result is kept for who asks for it.
+    assert_eq!(rig.report("s", "c", "late")["result"], json!({"accepted": true}));
+    assert!(rig.events.is_empty());
+    rig.call("s", "c", 3);
+    assert_eq!(text(rig.done(3)), "late");
+}
+
+#[test]
+fn calls_that_were_not_acknowledged_are_sent_again_after_a_reconnect() {
+    let mut rig = Rig::with_session("s");
+    rig.call("s", "acknowledged", 2);
+    rig.accept("tool.call");
+    rig.call("s", "open", 3);
+    let sent = rig.request("tool.call").1;
+    rig.reconnect(&["s"]);
+    assert_eq!(rig.accept("tool.call"), sent);
+    assert!(!rig.has("tool.call"), "the other one was acknowledged");
+    rig.events.retain(|event| matches!(event, Event::Done { .. }));
+    rig.report("s", "open", "a");
+    rig.report("s", "acknowledged", "b");
+    assert_eq!((text(rig.done(3)), text(rig.done(2))), ("a".to_owned(), "b".to_owned()));
+}
+
+#[test]
+fn a_call_waits_for_an_executor_that_is_away() {
+    let mut rig = Rig::with_session("s");
+    rig.disconnect();
+    rig.call("s", "c", 2);
+    assert!(rig.frames.is_empty());
+    rig.attach(resume(&["s"]));
+    rig.accept("tool.call");
+    rig.events.clear();
+    rig.report("s", "c", "back");
+    assert_eq!(text(rig.done(2)), "back");
+}
+
+#[test]
+fn open_calls_are_bounded_over_all_sessions() {
+    let mut rig = Rig::new(Config { max_open_calls: 2, ..Config::default() });
+    rig.attach(Value::Null);
+    rig.events.clear();
+    rig.assign("s");
+    rig.assign("t");
+    rig.call("s", "a", 2);
+    rig.call("t", "b", 3);
+    let refused = rig.peer.call_tool(rig.now, call_params("s", "c"), 4);
+    assert_eq!(refused, Err(CallError::Send(Misuse::Backlog(2))));
+    rig.call("s", "a", 5); // joining one is no further one
+    rig.report("s", "a", "x");
+    rig.call("s", "c", 6);
+    rig.ask("session.ended", json!({"session_id": "t", "reason": ""}));
+    assert_eq!(rig.peer.open_calls(), 1);
+}
+
+#[test]
+fn a_call_over_the_frame_limit_is_refused_here() {
+    let mut rig = Rig::with_session("s");
+    let mut params = call_params("s", "c");
+    params.input = crate::contract::Json::new(&"x".repeat(70_000)).unwrap();
+    let refused = rig.peer.call_tool(rig.now, params, 2);
+    assert!(matches!(refused, Err(CallError::Send(Misuse::FrameTooLarge { .. }))));
+    assert_eq!(rig.peer.open_calls(), 0);
+    rig.call("s", "c", 3);
+    assert!(rig.has("tool.call"), "the id was not used up");
+}
+
+#[test]
+fn a_cancel_has_an_answer_and_the_call_its_own_end() {
+    let mut rig = Rig::with_session("s");
+    rig.call("s", "c", 2);
+    rig.accept("tool.call");
+    let params = ToolCancelParams { session_id: session("s"), tool_call_id: call("c"), ..ToolCancelParams::default() };
+    rig.peer.cancel_tool(rig.now, &params, 3).unwrap();
+    rig.drain();
+    let (id, _) = rig.request("tool.cancel");
+    rig.reply(&id, json!({"canceled": true}));
+    assert!(matches!(rig.done(3), Ok(Completion::Result(_))));
+    rig.report("s", "c", "half");
+    assert_eq!(text(rig.done(2)), "half");
+    rig.disconnect();
+    assert_eq!(rig.peer.cancel_tool(rig.now, &params, 4), Err(CallError::Send(Misuse::NotConnected)));
+    let elsewhere = ToolCancelParams { session_id: session("t"), ..params };
+    assert!(matches!(rig.peer.cancel_tool(rig.now, &elsewhere, 5), Err(CallError::SessionEnded { .. })));
+}
+
+#[test]
+fn a_result_that_is_no_longer_kept_is_told_so() {
+    let mut rig = Rig::with_session("s");
+    let filler = "x".repeat(48 << 10);
+    for n in 0..100 {
+        rig.call("s", &format!("c{n}"), 2);
+        rig.accept("tool.call");
+        rig.report("s", &format!("c{n}"), &filler);
+        assert!(rig.done(2).is_ok());
+    }
+    let repeated = rig.peer.call_tool(rig.now, call_params("s", "c0"), 3);
+    assert_eq!(repeated, Err(CallError::ResultForgotten));
+    assert_eq!(rig.report("s", "c0", "again")["result"], json!({"accepted": true}));
+}
