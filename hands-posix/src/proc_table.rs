@@ -5,6 +5,7 @@ use std::io;
 
 /// By what a tree's members are known.
 #[derive(Debug)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))] // only Linux has a table to read
 pub(crate) struct Traits<'a> {
     /// The leader, if there is one: its session and group bear its id.
     pub(crate) leader: Option<i32>,
@@ -16,6 +17,7 @@ pub(crate) struct Traits<'a> {
 
 /// A living process.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))] // as above
 pub(crate) struct Process {
     pub(crate) id: i32,
     pub(crate) parent: i32,

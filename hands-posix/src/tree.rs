@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+#[cfg(target_os = "linux")]
 use std::os::fd::OwnedFd;
 #[cfg(target_os = "linux")]
 use std::sync::Arc;

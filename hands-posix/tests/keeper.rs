@@ -4,14 +4,14 @@
 
 mod support;
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bma_hands_posix::Posix;
-use bma_hands_posix::hands::bash::{BashEnd, BashError, SessionProcesses};
-use bma_hands_posix::hands::os::{Exit, Os, SpawnError};
+use bma_hands_posix::hands::bash::{BashEnd, SessionProcesses};
+use bma_hands_posix::hands::os::Os;
 use bma_hands_posix::keeper::KeeperProgram;
 use bma_proto_core::contract::ToolOutcome;
 use bma_runtime::{CancelReason, Canceler};
@@ -38,33 +38,6 @@ fn keepers_of(parent: u32) -> Vec<u32> {
 
 fn ids(list: &str) -> Vec<u32> {
     list.split_ascii_whitespace().map(|id| id.parse().unwrap()).collect()
-}
-
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < Duration::from_secs(20), "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// This test program, started anew by `env` with these options to run only the function `entry` of it.
-fn start_entry(entry: &str, options: &[&str], arguments: &str) -> Child {
-    Command::new("env")
-        .args(options)
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", entry, "--nocapture"])
-        .env(ENTRY_VARIABLE, arguments)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-const ENTRY_VARIABLE: &str = "BMA_TEST_ENTRY";
-
-/// What [`start_entry`] passed. `None`: this is an ordinary run of the tests, and the function is nothing in it.
-fn entry_arguments() -> Option<String> {
-    std::env::var(ENTRY_VARIABLE).ok()
 }
 
 /// An executor that starts processes of every kind and then waits to be killed.
@@ -152,10 +125,7 @@ fn what_cut_every_tie_is_reported_and_ended_with_the_executor() {
 fn a_lost_keeper_is_started_anew_and_loses_no_process() {
     // In a program of its own, so that the keeper that is killed is no other test's.
     let seconds = unique_seconds();
-    let mut executor = start_entry("entry_lost_keeper", &[], &seconds);
-    let mut output = String::new();
-    executor.stdout.take().unwrap().read_to_string(&mut output).unwrap();
-    assert!(executor.wait().unwrap().success(), "{output}");
+    run_entry("entry_lost_keeper", &[], &seconds);
     assert!(running(&seconds).is_empty());
 }
 
@@ -186,86 +156,6 @@ fn an_executable_that_is_no_keeper_is_found_out() {
     // And a keeper that is started by hand says so.
     let output = Command::new(env!("CARGO_BIN_EXE_bma-keeper")).stdin(Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-}
-
-#[test]
-fn f8_an_ignored_sigchld_loses_no_exit_code() {
-    let mut executor = start_entry("entry_ignored_sigchld", &["--ignore-signal=CHLD"], "");
-    let mut output = String::new();
-    executor.stdout.take().unwrap().read_to_string(&mut output).unwrap();
-    assert!(executor.wait().unwrap().success(), "{output}");
-}
-
-#[test]
-fn entry_ignored_sigchld() {
-    if entry_arguments().is_none() {
-        return;
-    }
-    session(async |session| {
-        assert_eq!(session.run("exit 42").await.exit, Some(Exit::Code(42)));
-    });
-    session_on(
-        Arc::new(Posix::direct()),
-        |_| {},
-        async |session| {
-            let refused = session.run_input(input("exit 42")).await;
-            assert!(matches!(refused, Err(BashError::Spawn(SpawnError::StatusDiscarded))), "{refused:?}");
-            bma_hands_posix::restore_child_status();
-            assert_eq!(session.run("exit 42").await.exit, Some(Exit::Code(42)));
-        },
-    );
-}
-
-#[test]
-fn f7_a_greedy_reaper_steals_no_exit_code_unseen() {
-    let mut executor = start_entry("entry_greedy_reaper", &[], "");
-    let mut output = String::new();
-    executor.stdout.take().unwrap().read_to_string(&mut output).unwrap();
-    assert!(executor.wait().unwrap().success(), "{output}");
-}
-
-#[test]
-fn entry_greedy_reaper() {
-    if entry_arguments().is_none() {
-        return;
-    }
-    let kept = os();
-    std::thread::spawn(|| {
-        loop {
-            let waited = rustix::process::wait(rustix::process::WaitOptions::NOHANG);
-            if !matches!(waited, Ok(Some(_))) {
-                std::thread::sleep(Duration::from_micros(200));
-            }
-        }
-    });
-    session_on(
-        kept,
-        |_| {},
-        async |session| {
-            for _ in 0..50 {
-                assert_eq!(session.run("exit 42").await.exit, Some(Exit::Code(42)), "with a keeper always");
-            }
-        },
-    );
-    session_on(
-        Arc::new(Posix::direct()),
-        |_| {},
-        async |session| {
-            for _ in 0..100 {
-                match session.run_input(input("exit 42")).await {
-                    Ok(report) => {
-                        let shown = text(&report);
-                        match report.exit {
-                            Some(exit) => assert_eq!(exit, Exit::Code(42)),
-                            None => assert!(report.output().is_error && shown.contains("exit status"), "{shown}"),
-                        }
-                    }
-                    // Reaped before it could be watched.
-                    Err(error) => assert!(matches!(error, BashError::Spawn(SpawnError::System { .. })), "{error:?}"),
-                }
-            }
-        },
-    );
 }
 
 #[test]

@@ -1,12 +1,16 @@
 //! What a user of the bash tool sees, with real shells. Tests named `fN_` prove the row N of the field reports.
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bma_hands_posix::hands::bash::{BashEnd, BashError};
 use bma_hands_posix::hands::launch::{LaunchRefusal, LaunchRequest, LaunchSpec};
 use bma_hands_posix::hands::os::{Exit, SpawnError};
+use bma_proto_core::Time;
 use bma_proto_core::contract::ToolOutcome;
-use bma_runtime::{CancelReason, Canceler};
+use bma_runtime::{BoxFuture, CancelReason, Canceler, Endpoint, Listener, Readiness, Runtime, Stream, Timer};
 
 use crate::support::*;
 
@@ -322,6 +326,64 @@ fn totals_are_exact() {
         let shown = text(&report);
         assert!(shown.ends_with("exit_code: 1 (output truncated to fit the result; 23000001 bytes total)"));
     });
+}
+
+#[test]
+fn f31_limits_and_durations_are_no_matter_of_the_wall_clock() {
+    session_with(
+        crate::os(),
+        |inner| Arc::new(SteppedClock { inner, hours: AtomicU64::new(1_000_000) }),
+        |_| {},
+        true,
+        async |session| {
+            let report = session.run_for("sleep 0.5", Duration::from_secs(5)).await;
+            assert_eq!(report.end, BashEnd::Exited);
+            assert!(report.duration >= Duration::from_millis(500) && report.duration < Duration::from_secs(3));
+            let report = session.run_for("sleep 30", Duration::from_millis(500)).await;
+            assert!(matches!(report.end, BashEnd::TimedOut { .. }));
+            assert!(report.duration >= Duration::from_millis(500) && report.duration < Duration::from_secs(3));
+        },
+    );
+}
+
+/// A runtime whose wall clock is an hour earlier at each look.
+#[derive(Debug)]
+struct SteppedClock {
+    inner: Arc<dyn Runtime>,
+    hours: AtomicU64,
+}
+
+impl Runtime for SteppedClock {
+    fn now(&self) -> Time {
+        self.inner.now()
+    }
+    fn unix_time(&self) -> Duration {
+        Duration::from_secs(3_600 * self.hours.fetch_sub(1, Ordering::Relaxed))
+    }
+    fn seed(&self) -> u64 {
+        self.inner.seed()
+    }
+    fn timer(&self) -> Box<dyn Timer> {
+        self.inner.timer()
+    }
+    fn spawn(&self, task: BoxFuture<()>) {
+        self.inner.spawn(task);
+    }
+    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
+        self.inner.run_blocking(work);
+    }
+    fn dial(&self, to: &Endpoint) -> BoxFuture<io::Result<Box<dyn Stream>>> {
+        self.inner.dial(to)
+    }
+    fn listen(&self, on: &Endpoint) -> BoxFuture<io::Result<Box<dyn Listener>>> {
+        self.inner.listen(on)
+    }
+    fn pipe(&self, fd: OwnedFd) -> io::Result<Box<dyn Stream>> {
+        self.inner.pipe(fd)
+    }
+    fn readiness(&self, fd: OwnedFd) -> io::Result<Box<dyn Readiness>> {
+        self.inner.readiness(fd)
+    }
 }
 
 #[test]

@@ -2,7 +2,9 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // each test program uses a part; a test panics on purpose
 
 use std::future::Future;
+use std::io::Read as _;
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -174,4 +176,40 @@ pub fn running(text: &str) -> Vec<u32> {
 pub fn state(id: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// Waits for a condition, at most twenty seconds.
+pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < Duration::from_secs(20), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// This test program, started anew by `env` with these options to run only the function `entry` of it.
+pub fn start_entry(entry: &str, options: &[&str], arguments: &str) -> Child {
+    Command::new("env")
+        .args(options)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", entry, "--nocapture"])
+        .env(ENTRY_VARIABLE, arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+const ENTRY_VARIABLE: &str = "BMA_TEST_ENTRY";
+
+/// What [`start_entry`] passed. `None`: this is an ordinary run of the tests, and the function is nothing in it.
+pub fn entry_arguments() -> Option<String> {
+    std::env::var(ENTRY_VARIABLE).ok()
+}
+
+/// Runs the function `entry` of this test program in a process of its own, to its end.
+pub fn run_entry(entry: &str, options: &[&str], arguments: &str) {
+    let mut child = start_entry(entry, options, arguments);
+    let mut output = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+    assert!(child.wait().unwrap().success(), "{output}");
 }

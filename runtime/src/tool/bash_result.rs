@@ -147,7 +147,8 @@ impl BashResult {
         self.stdout.total.saturating_add(self.stderr.total)
     }
 
-    /// The text, in at most `limit` bytes (no less than 1 KiB).
+    /// The text, in at most `limit` bytes (no less than 1 KiB), and in at most a quarter more as a JSON string,
+    /// where control characters grow sixfold.
     pub fn text_within(&self, limit: usize) -> String {
         let limit = limit.max(1_024);
         let notices = self.notice_lines(limit / 8);
@@ -158,14 +159,27 @@ impl BashResult {
             self.stderr.push_whole(&mut text);
             text.push_str(&notices);
             text.push_str(&format!("exit_code: {}", self.exit_code));
-            if text.len() <= limit {
+            if text.len() <= limit && json_len(&text) <= json_limit(limit) {
                 return text;
             }
         }
+        let mut budget = limit;
+        loop {
+            let text = self.preview(budget, &notices);
+            let json = json_len(&text);
+            if json <= json_limit(limit) || budget == 0 {
+                return text;
+            }
+            // In proportion, and a little less, since not every part of the text grows alike.
+            budget = (budget * json_limit(limit) / json).saturating_sub(64);
+        }
+    }
+
+    fn preview(&self, budget: usize, notices: &str) -> String {
         let mut text = String::new();
-        self.stdout.push_preview(&mut text, limit / 2);
-        self.stderr.push_preview(&mut text, limit / 4);
-        text.push_str(&notices);
+        self.stdout.push_preview(&mut text, budget / 2);
+        self.stderr.push_preview(&mut text, budget / 4);
+        text.push_str(notices);
         text.push_str(&format!(
             "exit_code: {} (output truncated to fit the result; {} bytes total)",
             self.exit_code,
@@ -198,6 +212,21 @@ impl BashResult {
         }
         lines
     }
+}
+
+fn json_limit(limit: usize) -> usize {
+    limit + limit / 4
+}
+
+/// How long `text` is inside a JSON string, no less than any writer makes it.
+fn json_len(text: &str) -> usize {
+    text.chars()
+        .map(|character| match character {
+            '"' | '\\' | '\n' | '\r' | '\t' => 2,
+            '\0'..'\u{20}' | '\u{7f}' => 6,
+            other => other.len_utf8(),
+        })
+        .sum()
 }
 
 /// Room for the longest line that counts what was left out, and for the newlines around it.
@@ -294,6 +323,8 @@ impl Boundary for str {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)] // a test panics on purpose
+
     use super::*;
 
     #[test]
@@ -364,6 +395,18 @@ mod tests {
     }
 
     #[test]
+    fn control_characters_are_cut_before_a_frame_would_be() {
+        for length in [20_000, 2_000_000] {
+            let zeros = vec![0; length];
+            let text = BashResult::new(zeros.clone(), zeros, 9).text_within(49_152);
+            assert!(serde_json::to_string(&text).unwrap().len() <= 61_440 + 2);
+            assert!(text.matches('\0').count() > 6_000, "{}", text.matches('\0').count());
+            let last = format!("exit_code: 9 (output truncated to fit the result; {} bytes total)", 2 * length);
+            assert!(text.ends_with(&last), "{}", &text[text.len() - 100..]);
+        }
+    }
+
+    #[test]
     fn any_bytes_fit_any_limit() {
         let mut state = 1u64;
         for round in 0..400usize {
@@ -377,6 +420,7 @@ mod tests {
             for limit in [1_024, 1_500, 4_096] {
                 let text = BashResult::new(bytes.clone(), bytes.clone(), -1).text_within(limit);
                 assert!(text.len() <= limit, "{} > {limit}", text.len());
+                assert!(serde_json::to_string(&text).unwrap().len() <= limit + limit / 4 + 2);
             }
         }
     }
