@@ -107,13 +107,17 @@ async fn serve(runtime: Arc<dyn Runtime>, on: Endpoint, token: Token) -> Result<
         in_flight.ended().await;
     });
     let stopped = stopped.await.is_ok();
-    roster.stop();
-    drop((ops, roster, out, in_flight));
-    let written = tokio::time::timeout(LAST_LINES_WITHIN, written).await;
+    drop((ops, in_flight));
+    let last_lines = async {
+        roster.finish().await;
+        drop((roster, out));
+        written.await.is_ok()
+    };
+    let all_written = tokio::time::timeout(LAST_LINES_WITHIN, last_lines).await == Ok(true);
     match over {
         Over::NobodyReads => Err(Failure::not_done("stdout: it was closed, so the brain has stopped")),
         _ if !stopped => Err(Failure::not_done(format!("not all sessions ended within {} s", STOP_WITHIN.as_secs()))),
-        _ if !matches!(written, Ok(Ok(()))) => Err(Failure::not_done("stdout: the last lines were not read")),
+        _ if !all_written => Err(Failure::not_done("stdout: the last lines were not read")),
         _ => Ok(SUCCESS),
     }
 }

@@ -6,6 +6,7 @@ mod steps;
 mod tools;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bma_runtime_tokio::Runtime;
 
@@ -27,6 +28,9 @@ pub(crate) struct Args {}
 
 /// The variable by which this run's processes are found.
 const RUN_VARIABLE: &str = "BMA_DEMO_RUN";
+
+/// How often a condition that nothing announces is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 pub(crate) fn run(_: Args) -> Result<u8, Failure> {
     on_runtime(demo)

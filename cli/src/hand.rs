@@ -111,11 +111,11 @@ fn describe(event: &ClientEvent, url: &HarnessUrl, registered: &mut bool) -> Opt
             Some(format!("registered{again} as {} at {url}", now.executor_id))
         }
         ClientEvent::Reconnecting { attempt, cause, wait } => {
-            let what = if *registered && *attempt <= 1 { "connection lost" } else { "not connected" };
-            Some(format!("{what}: {cause}; reconnecting in {:.1} s (attempt {attempt})", wait.as_secs_f64()))
+            Some(format!("{cause}; reconnecting in {:.1} s (attempt {attempt})", wait.as_secs_f64()))
         }
         ClientEvent::Drain(drain) => {
-            Some(format!("the harness drains this machine, no new sessions come: {}", drain.reason))
+            let why = if drain.reason.is_empty() { String::new() } else { format!(": {}", drain.reason) };
+            Some(format!("the harness drains this machine, no new sessions come{why}"))
         }
         // States are between the lines above.
         _ => None,
@@ -139,7 +139,7 @@ fn conclude(end: End, all_gone: bool) -> Result<u8, Failure> {
             "stopped, but not everything that the sessions started could be ended; the log names it",
         )),
         end => {
-            tell(&format!("bma hand: stopped ({end})"));
+            tell(&format!("bma hand: {end}"));
             Ok(SUCCESS)
         }
     }

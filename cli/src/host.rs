@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use bma_hands::os::Os;
@@ -9,16 +10,33 @@ use bma_hands_posix::Posix;
 
 use crate::common::Failure;
 
+/// Does what this process was started for when it is the helper that [`os`] starts, and gives its exit code then.
+pub(crate) fn helper_main() -> Option<ExitCode> {
+    #[cfg(target_os = "linux")]
+    return bma_hands_posix::keeper::main_if_requested();
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 /// Keeps this process's memory and environment, where a token may be, from other
 /// programs of the same user, the tools' children among them.
 pub(crate) fn harden() -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    bma_hands_posix::protect_this_process()?;
     Ok(())
 }
 
-/// How programs are run here.
+/// How programs are run here: on Linux through a helper process, which ends them all when this one is gone, even
+/// by `kill -9`.
 pub(crate) fn os() -> Arc<dyn Os> {
+    #[cfg(target_os = "linux")]
+    match Posix::with_keeper(bma_hands_posix::keeper::KeeperProgram::this_program()) {
+        Ok(posix) => return Arc::new(posix),
+        Err(error) => {
+            tracing::warn!(%error, "no helper process: what a killed bma has started would live on");
+        }
+    }
+    bma_hands_posix::restore_child_status();
     Arc::new(Posix::direct())
 }
 

@@ -7,6 +7,9 @@ use crate::common::Failure;
 /// Chooses what is logged, in the notation of tracing's `EnvFilter`.
 const VARIABLE: &str = "BMA_LOG";
 
+/// Unless something else is asked for. `bma hand` tells of lost connections itself, in a line of its own.
+const DEFAULT: &str = "warn,bma_runtime::client::dispatch=error";
+
 /// The WebSocket library logs whole messages, and with them tool inputs. It does so through the
 /// `log` crate, which nothing here listens to; this is for the day when something does.
 const NEVER: &str = "tungstenite=off";
@@ -16,7 +19,7 @@ const NEVER: &str = "tungstenite=off";
 pub(crate) fn start() -> Result<(), Failure> {
     let asked = match std::env::var_os(VARIABLE) {
         Some(asked) if !asked.is_empty() => asked,
-        _ => "warn".into(),
+        _ => DEFAULT.into(),
     };
     let wrong =
         |problem: String| Failure::usage(VARIABLE, format!("{problem}; write for example info or bma_runtime=debug"));

@@ -48,6 +48,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(exit_code) = host::helper_main() {
+        return exit_code;
+    }
     // First of all: from here on nobody but root reads a token out of this process.
     let hardened = host::harden();
     let cli = match Cli::try_parse() {

@@ -32,12 +32,15 @@ fn explain(error: &clap::Error) -> String {
             machine: use --token-file FILE or the variable BMA_TOKEN"
         );
     }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "COMMAND: none is given: demo, hand, call or brain (see --help)".to_owned();
+    }
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     // What follows are the usage and a pointer to the help: two lines more than one.
     let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|mark| text.find(mark)).min();
     let words: Vec<&str> = text[..end.unwrap_or(text.len())].split_whitespace().collect();
-    format!("{} (see --help)", words.join(" "))
+    format!("{} (see --help)", words.join(" ").replace(" tip: ", "; "))
 }
 
 #[cfg(test)]
@@ -56,7 +59,7 @@ mod tests {
     #[test]
     fn every_wrong_usage_is_one_line_that_names_the_argument() {
         for (arguments, named) in [
-            (&["bma"][..], "subcommand"),
+            (&["bma"][..], "COMMAND"),
             (&["bma", "serve"], "'serve'"),
             (&["bma", "hand", "--ur", "ws://h/"], "'--ur'"),
             (&["bma", "hand", "--url"], "--url"),

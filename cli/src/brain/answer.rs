@@ -1,6 +1,6 @@
 //! The lines that go out.
 
-use bma_runtime_tokio::proto::contract::{ErrorCode, JSONRPCError, Json};
+use bma_runtime_tokio::proto::contract::{ErrorCode, JSONRPCError, Json, Method};
 use bma_runtime_tokio::proto::harness::CallError;
 use bma_runtime_tokio::proto::rpc::{Misuse, RequestError};
 use serde::Serialize;
@@ -144,8 +144,11 @@ impl From<CallError> for Fault {
             CallError::OutcomeUnknown(_) => Self::because(ErrorCode::InternalError, "outcome_unknown", message),
             CallError::ResultForgotten => Self::because(ErrorCode::NotFound, "result_forgotten", message),
             CallError::SessionExists(_) => Self::because(ErrorCode::Conflict, "session_exists", message),
-            CallError::NotServed { missing, .. } => {
-                Self { capability: Some(missing), ..Self::new(ErrorCode::CapabilityUnavailable, message) }
+            CallError::NotServed { method, missing } => {
+                // It may lack the protocol version instead.
+                let capability = Method::from_name(method).and_then(Method::capability);
+                let capability = capability.filter(|capability| missing.contains(capability)).map(str::to_owned);
+                Self { capability, ..Self::new(ErrorCode::CapabilityUnavailable, message) }
             }
             CallError::ExecutorGone(_) => Self::because(ErrorCode::NotFound, "executor_gone", message),
             // Kinds of later versions.

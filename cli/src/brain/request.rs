@@ -143,6 +143,11 @@ impl Request {
         if line.trim().is_empty() {
             return Ok(None);
         }
+        // An array of the members' values would do as well, for serde.
+        if !line.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(&line).is_ok() {
+            let message = "the line is no request: it must be one JSON object";
+            return Err((None, Fault::new(ErrorCode::InvalidRequest, message)));
+        }
         let head: Head = serde_json::from_str(&line).map_err(|error| (None, not_a_request(&error)))?;
         let id = head.id.filter(is_id);
         let Some(id) = id else {
@@ -211,6 +216,7 @@ mod tests {
             ("nonsense", None, "-32700"),
             ("{\"id\":1", None, "-32700"),
             ("[]", None, "-32600"),
+            (r#"[1, "executors"]"#, None, "-32600"),
             ("{}", None, "`id`"),
             (r#"{"id":1.5,"op":"executors"}"#, None, "`id`"),
             (r#"{"id":{},"op":"executors"}"#, None, "`id`"),

@@ -1,6 +1,7 @@
 //! The executors that lines can name, and what they report.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bma_runtime_tokio::proto::contract::{
@@ -10,7 +11,7 @@ use bma_runtime_tokio::proto::contract::{
 use bma_runtime_tokio::sync;
 use bma_runtime_tokio::{Executor, ExecutorEvent, Harness, HarnessEvent, Session};
 use serde::Serialize;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use super::answer::{Fault, Out};
 
@@ -25,12 +26,14 @@ struct Shared {
     out: Out,
     known: Mutex<BTreeMap<ExecutorId, Known>>,
     comings: Mutex<Option<AbortHandle>>,
+    /// Set once the brain ends: what waits to be told is told, and nothing that comes later.
+    ending: sync::StateCell<bool>,
 }
 
 /// An executor, and the task that tells what it reports.
 struct Known {
     executor: Executor,
-    reports: Option<AbortHandle>,
+    reports: Option<JoinHandle<()>>,
 }
 
 /// What lines say of an executor.
@@ -62,7 +65,13 @@ impl Roster {
     /// Tells of comings and goings from now on.
     pub(crate) fn start(harness: Harness, out: Out) -> Self {
         let mut events = harness.events();
-        let shared = Shared { harness, out, known: Mutex::default(), comings: Mutex::default() };
+        let shared = Shared {
+            harness,
+            out,
+            known: Mutex::default(),
+            comings: Mutex::default(),
+            ending: sync::StateCell::new(false),
+        };
         let roster = Self { shared: Arc::new(shared) };
         let comings = {
             let roster = roster.clone();
@@ -76,13 +85,17 @@ impl Roster {
         roster
     }
 
-    /// Tells of nothing any more.
-    pub(crate) fn stop(&self) {
-        if let Some(comings) = self.shared.comings.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    /// Tells what there is to tell, and of nothing that comes later.
+    pub(crate) async fn finish(&self) {
+        let comings = self.shared.comings.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(comings) = comings {
             comings.abort();
         }
-        for reports in std::mem::take(&mut *self.known()).into_values().filter_map(|known| known.reports) {
-            reports.abort();
+        self.shared.ending.replace(true);
+        let known = std::mem::take(&mut *self.known());
+        for reports in known.into_values().filter_map(|known| known.reports) {
+            // It ends by itself, once its last lines are taken.
+            let _ = reports.await;
         }
     }
 
@@ -146,13 +159,13 @@ impl Roster {
                 self.shared.out.event("executor.disconnected", &Of { executor: executor.id() }).await;
             }
             sync::Event::Item(HarnessEvent::Gone { executor, gone }) => {
-                // What it reported is told to its end: the stream ends with the executor.
-                self.known().remove(executor.id());
-                let reason = gone.to_string();
-                self.shared
-                    .out
-                    .event("executor.gone", &With { executor: executor.id(), what: Reason { reason } })
-                    .await;
+                let known = self.known().remove(executor.id());
+                if let Some(reports) = known.and_then(|known| known.reports) {
+                    // What it reported last is told first.
+                    let _ = reports.await;
+                }
+                let reason = Reason { reason: gone.to_string() };
+                self.shared.out.event("executor.gone", &With { executor: executor.id(), what: reason }).await;
             }
             sync::Event::Item(_) => {}
             sync::Event::Lagged(lost) => {
@@ -172,10 +185,9 @@ impl Roster {
             self.known().insert(id.clone(), Known { executor: executor.clone(), reports: None });
         }
         let came = Came { resumed, executor: Description::of(&executor) };
-        drop(executor);
         self.shared.out.event("executor.registered", &came).await;
         if let Some(events) = events {
-            let reports = tokio::spawn(report_all(self.clone(), id.clone(), events)).abort_handle();
+            let reports = tokio::spawn(report_all(self.clone(), executor, events));
             if let Some(known) = self.known().get_mut(&id) {
                 known.reports = Some(reports);
             }
@@ -250,10 +262,20 @@ enum Report {
     Other { method: &'static str, params: Box<AnyParams> },
 }
 
-/// Tells what an executor reports, until it is gone.
-async fn report_all(roster: Roster, id: ExecutorId, mut events: sync::Events<ExecutorEvent>) {
-    while let Some(event) = events.next().await {
-        roster.report(&id, event).await;
+/// Tells what an executor reports, until it is gone and all is told.
+async fn report_all(roster: Roster, executor: Executor, mut events: sync::Events<ExecutorEvent>) {
+    let mut gone = pin!(executor.gone());
+    let mut ending = pin!(roster.shared.ending.wait_for(|ending| *ending));
+    loop {
+        tokio::select! {
+            biased;
+            Some(event) = events.next() => roster.report(executor.id(), event).await,
+            _ = &mut gone => break,
+            _ = &mut ending => break,
+        }
+    }
+    while let Some(event) = events.try_next() {
+        roster.report(executor.id(), event).await;
     }
 }
 

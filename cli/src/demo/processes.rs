@@ -12,6 +12,25 @@ pub(super) async fn of_run(run: &str) -> io::Result<Vec<String>> {
     tokio::task::spawn_blocking(move || find(marker.as_bytes())).await.map_err(io::Error::other)?
 }
 
+/// The processes that this one has started itself.
+pub(super) async fn children() -> io::Result<Vec<String>> {
+    tokio::task::spawn_blocking(|| {
+        let own = std::process::id().to_string();
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc")? {
+            // `1234 (name) state parent ...`; a name may hold anything.
+            let Ok(stat) = std::fs::read_to_string(entry?.path().join("stat")) else { continue };
+            let Some((process, rest)) = stat.rsplit_once(')') else { continue };
+            if rest.split_whitespace().nth(1) == Some(&own) {
+                found.push(format!("{process})"));
+            }
+        }
+        Ok(found)
+    })
+    .await
+    .map_err(io::Error::other)?
+}
+
 fn find(marker: &[u8]) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {

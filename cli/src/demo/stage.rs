@@ -3,6 +3,7 @@
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bma_hands::env::EnvPolicy;
 use bma_hands::{Core, CoreOptions};
@@ -13,9 +14,11 @@ use bma_runtime_tokio::{
 };
 
 use super::steps::{Failed, Steps, Surprise, surprise};
-use super::{RUN_VARIABLE, processes, random_text};
+use super::{LOOK_AGAIN, RUN_VARIABLE, processes, random_text};
 use crate::host;
 use crate::scratch::Scratch;
+
+const HELPER_ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// A harness, and hands that are registered with it.
 pub(super) struct Stage {
@@ -75,7 +78,8 @@ impl Stage {
     pub(super) async fn close(self, scratch: &Scratch, run: &str, steps: &mut Steps) -> Result<(), Failed> {
         let endpoint = self.listening.endpoint().clone();
         let (client, core, listening) = (self.client, self.core, self.listening);
-        let ending = async {
+        // They are dropped at its end: the hands' helper process goes with them.
+        let ending = async move {
             let end = client.stop("the demo is over").await;
             let all_gone = core.close().await;
             listening.stop().await;
@@ -138,6 +142,18 @@ async fn nothing_left(endpoint: &Endpoint, scratch: &Scratch, run: &str) -> Resu
         Ok(left) => return Err(surprise("no process", left.join(", "))),
         Err(_) => "(processes cannot be looked for on this system)",
     };
+    // The helper that started them ends when the hands are gone, a moment later.
+    let limit = Instant::now() + HELPER_ENDS_WITHIN;
+    loop {
+        let children = processes::children().await.unwrap_or_default();
+        if children.is_empty() {
+            break;
+        }
+        if Instant::now() > limit {
+            return Err(surprise("no child of this process", children.join(", ")));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
     if let Endpoint::Tcp { host, port } = endpoint
         && TcpStream::connect((host.as_str(), *port)).is_ok()
     {

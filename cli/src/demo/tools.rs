@@ -1,7 +1,6 @@
 //! The tools, each with what it must bring about.
 
 use std::pin::pin;
-use std::time::Duration;
 
 use bma_runtime_tokio::proto::contract::{
     BashInput, EditInput, GlobInput, GrepInput, ListFilesInput, ReadInput, ToolCallId, ToolOutcome, ToolResultParams,
@@ -11,12 +10,9 @@ use bma_runtime_tokio::proto::harness::CallError;
 use bma_runtime_tokio::sync::Event;
 use bma_runtime_tokio::{CallToolOptions, ExecutorEvent, Session};
 
-use super::processes;
 use super::stage::Stage;
 use super::steps::{Failed, Steps, Surprise, surprise};
-
-/// How often a condition that nothing announces is looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+use super::{LOOK_AGAIN, processes};
 
 const POEM: &str = "roses are red\nviolets are blue\n";
 
