@@ -420,7 +420,7 @@ impl ExecutorPeer {
             let sent = match &session.phase {
                 Phase::Assigning { params, .. } => {
                     let params = params.clone();
-                    self.send_assign(&params, number)
+                    self.send_assign(&params, number).and_then(|()| self.resend_calls(session_id))
                 }
                 _ if !reported.contains(session_id) => {
                     self.end_session(session_id, "the executor came back without it");
@@ -428,7 +428,9 @@ impl ExecutorPeer {
                 }
                 Phase::Stopping { params, .. } => {
                     let params = params.clone();
-                    self.send_stop(&params, number)
+                    // A call that never arrived is refused by a session that is stopping, and so
+                    // known not to have run; one that did arrive gets its result.
+                    self.send_stop(&params, number).and_then(|()| self.resend_calls(session_id))
                 }
                 Phase::Active => self.resend_calls(session_id),
             };

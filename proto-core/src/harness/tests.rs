@@ -110,7 +110,7 @@ impl Rig {
                 Output::Close { code, .. } => self.closes.push_back(code),
             }
         }
-        assert!(!self.peer.deadline().is_some_and(|(_, reason)| reason == Reason::OutputQueued), "nothing is left");
+        assert!(self.peer.deadline().is_none_or(|(_, reason)| reason != Reason::OutputQueued), "nothing is left");
     }
 
     fn feed(&mut self, input: Input<'_>) {

@@ -97,7 +97,7 @@ fn take(rig: &mut Rig, step: Step, token: u64) -> Option<u64> {
                 }
                 _ => {
                     let drain = AnyParams::ExecutorDrain(ExecutorDrainParams::default());
-                    if token % 7 != 0 {
+                    if !token.is_multiple_of(7) {
                         return None; // rarely: it ends everything
                     }
                     rig.peer.request(now, &drain, token, Duration::from_secs(5))
