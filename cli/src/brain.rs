@@ -182,3 +182,42 @@ impl InFlight {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test panics on purpose")]
+    use bma_runtime_tokio::{Authenticator, Harness, HarnessOptions};
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn at_the_bound_long_requests_are_turned_away_and_short_ones_get_through() {
+        let tested = bma_runtime_tokio::run(|runtime| async move {
+            let (sender, mut lines) = tokio::sync::mpsc::channel(8);
+            let out = Out::new(sender);
+            let harness = Harness::new(Arc::clone(&runtime), HarnessOptions::new(Authenticator::anybody()));
+            let roster = Roster::start(harness, out.clone());
+            let ops = Ops::new(roster.clone(), runtime);
+            let mut in_flight = InFlight::new();
+            let mut answer = async |in_flight: &mut InFlight, line: &str| {
+                in_flight.take(Line::Text(line.to_owned()), &ops, &out).await;
+                serde_json::from_str::<Value>(&lines.recv().await.unwrap()).unwrap()
+            };
+            let (assign, list) = (r#"{"id":1,"op":"assign"}"#, r#"{"id":2,"op":"executors"}"#);
+
+            let long = Arc::clone(&in_flight.long);
+            let held = long.acquire_many(u32::try_from(MAX_IN_FLIGHT).unwrap()).await.unwrap();
+            let refused = answer(&mut in_flight, assign).await;
+            assert_eq!((&refused["id"], &refused["error"]["code"]), (&1.into(), &(-32009).into()), "{refused}");
+            assert_eq!(refused["error"]["retryable"], true);
+            assert_eq!(answer(&mut in_flight, list).await["ok"], true);
+            drop(held);
+            // There is nobody to assign to; but there is room again.
+            assert_eq!(answer(&mut in_flight, assign).await["error"]["reason"], "no_executor");
+            in_flight.ended().await;
+            roster.finish().await;
+        });
+        tested.unwrap();
+    }
+}

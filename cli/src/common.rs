@@ -81,6 +81,10 @@ where
 
 /// Takes apart what `--listen` says.
 pub(crate) fn listen_address(text: &str) -> Result<Endpoint, Failure> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let problem = format!("this is a port alone: write HOST:PORT, such as 127.0.0.1:{text}");
+        return Err(Failure::usage("--listen", problem));
+    }
     parse_listen(text).map_err(|error| Failure::usage("--listen", error))
 }
 

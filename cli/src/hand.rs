@@ -101,7 +101,8 @@ async fn serve(
         }
     };
     let all_gone = core.close().await;
-    conclude(end, all_gone)
+    tell(&format!("bma hand: {}", conclude(&end, all_gone)?));
+    Ok(SUCCESS)
 }
 
 fn describe(event: &ClientEvent, url: &HarnessUrl, registered: &mut bool) -> Option<String> {
@@ -122,27 +123,25 @@ fn describe(event: &ClientEvent, url: &HarnessUrl, registered: &mut bool) -> Opt
     }
 }
 
-fn conclude(end: End, all_gone: bool) -> Result<u8, Failure> {
-    match end {
-        end if !end.is_orderly() => {
-            let fix = match &end {
-                End::CredentialRejected(_) => "; give a token that this harness knows",
-                End::UnsupportedProtocol(_) => "; use versions of bma and the harness that fit",
-                End::RegistrationRefused { .. } => {
-                    "; ask the harness's operator, or change what this machine says of itself"
-                }
-                _ => "",
-            };
-            Err(Failure::failed(format!("ended: {end}{fix}")))
-        }
-        _ if !all_gone => Err(Failure::failed(
-            "stopped, but not everything that the sessions started could be ended; the log names it",
-        )),
-        end => {
-            tell(&format!("bma hand: {end}"));
-            Ok(SUCCESS)
-        }
+/// The last line of an orderly end.
+fn conclude(end: &End, all_gone: bool) -> Result<String, Failure> {
+    if !end.is_orderly() {
+        let fix = match end {
+            End::CredentialRejected(_) => "; give a token that this harness knows",
+            End::UnsupportedProtocol(_) => "; use versions of bma and the harness that fit",
+            End::RegistrationRefused { .. } => {
+                "; ask the harness's operator, or change what this machine says of itself"
+            }
+            // What to do is said already.
+            _ => "",
+        };
+        return Err(Failure::failed(format!("ended: {end}{fix}")));
     }
+    if !all_gone {
+        let line = "stopped, but not everything that the sessions had started could be ended; the log names it";
+        return Err(Failure::failed(line));
+    }
+    Ok(end.to_string())
 }
 
 /// Part of the workspaces' paths: two harnesses never share one.
@@ -182,13 +181,13 @@ mod tests {
 
     #[test]
     fn an_end_by_the_harness_says_what_to_do() {
-        let rejected = conclude(End::CredentialRejected("the harness refused the token".into()), true).unwrap_err();
+        let rejected = conclude(&End::CredentialRejected("the harness refused the token".into()), true).unwrap_err();
         assert_eq!(rejected.code(), 1);
         assert!(rejected.to_string().ends_with("give a token that this harness knows"), "{rejected}");
-        assert_eq!(conclude(End::Replaced, true).unwrap_err().code(), 1);
+        assert_eq!(conclude(&End::Replaced, true).unwrap_err().code(), 1);
         for orderly in [End::Stopped, End::Drained, End::ClosedByHarness("bye".into())] {
-            assert_eq!(conclude(orderly, true).unwrap(), 0);
+            assert_eq!(conclude(&orderly, true).unwrap(), orderly.to_string());
         }
-        assert_eq!(conclude(End::Stopped, false).unwrap_err().code(), 1);
+        assert_eq!(conclude(&End::Stopped, false).unwrap_err().code(), 1);
     }
 }
