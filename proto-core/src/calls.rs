@@ -100,6 +100,7 @@ impl<A> CallTable<A> {
     }
 
     /// The ids of the open calls, in their order: the map's own is arbitrary.
+    #[allow(clippy::disallowed_methods, reason = "sorted at once")]
     pub(crate) fn open_ids(&self) -> Vec<ToolCallId> {
         let mut ids: Vec<_> = self.open.keys().cloned().collect();
         ids.sort_unstable();
@@ -107,6 +108,7 @@ impl<A> CallTable<A> {
     }
 
     /// Does the same to every open call; the order cannot matter.
+    #[allow(clippy::disallowed_methods, reason = "each call is changed by itself")]
     pub(crate) fn each_open(&mut self, mut change: impl FnMut(&mut A)) {
         self.open.values_mut().for_each(&mut change);
     }

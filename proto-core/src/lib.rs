@@ -1,5 +1,6 @@
 //! The BMA Executor Protocol (`bma.executor.v1.1`) as pure state machines.
-#![allow(missing_docs)] // being written
+#![forbid(unsafe_code)]
+#![warn(clippy::iter_over_hash_type)]
 
 mod calls;
 pub mod contract;

@@ -10,6 +10,7 @@ use bma_proto_core::websocket::{Channel, Limits, Output, Role, Target, Upgraded}
 const CHANNELS: usize = 1000;
 
 /// The process's own memory in bytes: resident and not backed by a file.
+#[allow(clippy::disallowed_methods, reason = "the kernel is the only one to know")]
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
