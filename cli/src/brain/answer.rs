@@ -1,8 +1,8 @@
 //! The lines that go out.
 
-use bma_runtime_tokio::proto::contract::{ErrorCode, JSONRPCError, Json, Method};
+use bma_runtime_tokio::proto::contract::{ErrorCode, Json};
 use bma_runtime_tokio::proto::harness::CallError;
-use bma_runtime_tokio::proto::rpc::{Misuse, RequestError};
+use bma_runtime_tokio::proto::rpc::RequestError;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -112,47 +112,20 @@ impl Fault {
     fn because(code: ErrorCode, reason: &str, message: impl Into<String>) -> Self {
         Self { reason: reason.to_owned(), ..Self::new(code, message) }
     }
-
-    fn refused(error: &JSONRPCError) -> Self {
-        let name = || error.known_code().map_or("unknown_error", ErrorCode::name).to_owned();
-        Self {
-            code: error.code,
-            reason: error.reason().map_or_else(name, ToString::to_string),
-            message: error.message.clone(),
-            retryable: error.is_retryable(),
-            capability: error.data.as_ref().and_then(|data| data.capability.clone()),
-        }
-    }
 }
 
 impl From<CallError> for Fault {
     fn from(error: CallError) -> Self {
-        let message = error.to_string();
-        match error {
-            CallError::Request(RequestError::Refused(refused)) => Self::refused(&refused),
-            CallError::Request(RequestError::Timeout(_)) => Self::new(ErrorCode::Timeout, message),
-            CallError::Request(RequestError::Disconnected) => Self::unavailable("disconnected", message),
-            CallError::Request(RequestError::Malformed(_)) => {
-                Self::because(ErrorCode::InternalError, "malformed_answer", message)
-            }
-            CallError::Send(Misuse::NotConnected) => Self::unavailable("disconnected", message),
-            CallError::Send(Misuse::FrameTooLarge { .. }) => Self::new(ErrorCode::PayloadTooLarge, message),
-            CallError::Send(Misuse::Backlog(_)) => Self::busy(message),
-            CallError::Send(_) => Self::new(ErrorCode::InvalidParams, message),
-            CallError::AssignRejected => Self::because(ErrorCode::Conflict, "assign_rejected", message),
-            CallError::SessionEnded { .. } => Self::new(ErrorCode::SessionNotActive, message),
-            CallError::OutcomeUnknown(_) => Self::because(ErrorCode::InternalError, "outcome_unknown", message),
-            CallError::ResultForgotten => Self::because(ErrorCode::NotFound, "result_forgotten", message),
-            CallError::SessionExists(_) => Self::because(ErrorCode::Conflict, "session_exists", message),
-            CallError::NotServed { method, missing } => {
-                // It may lack the protocol version instead.
-                let capability = Method::from_name(method).and_then(Method::capability);
-                let capability = capability.filter(|capability| missing.contains(capability)).map(str::to_owned);
-                Self { capability, ..Self::new(ErrorCode::CapabilityUnavailable, message) }
-            }
-            CallError::ExecutorGone(_) => Self::because(ErrorCode::NotFound, "executor_gone", message),
-            // Kinds of later versions.
-            _ => Self::new(ErrorCode::InternalError, message),
+        Self {
+            code: error.code(),
+            reason: error.reason().to_owned(),
+            message: match &error {
+                // The executor's own words, without what is known from the code.
+                CallError::Request(RequestError::Refused(refused)) => refused.message.clone(),
+                other => other.to_string(),
+            },
+            retryable: error.is_retryable(),
+            capability: error.capability().map(str::to_owned),
         }
     }
 }

@@ -129,18 +129,6 @@ pub enum RequestError {
     Malformed(String),
 }
 
-impl RequestError {
-    /// Whether the same request may be sent again: what the peer says of its
-    /// error, and always after a time-out or a disconnect.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            RequestError::Refused(error) => error.is_retryable(),
-            RequestError::Timeout(_) | RequestError::Disconnected => true,
-            RequestError::Malformed(_) => false,
-        }
-    }
-}
-
 /// A call that the caller should not have made, or not now. Nothing was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
