@@ -96,6 +96,8 @@ fn compile(pattern: &str) -> Result<RegexMatcher, FileToolError> {
         )));
     }
     RegexMatcherBuilder::new()
+        // `^` and `$` stand at each line's ends: what is searched at a time is many lines.
+        .multi_line(true)
         // `$` stands before CRLF as well.
         .crlf(true)
         .size_limit(MAX_REGEX_BYTES)

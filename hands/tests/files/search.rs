@@ -82,6 +82,23 @@ fn list_shows_one_folder_and_what_its_entries_are() {
 }
 
 #[test]
+fn anchors_mean_the_ends_of_every_line() {
+    let place = Place::new();
+    // Plain and CRLF line ends, empty lines, and a last line without an end.
+    place.file("lines", "roses are red\nred roses\r\n\nviolets are red\r\nred");
+    let found = |pattern: &str| {
+        let answer = text(place.grep(pattern));
+        lines(&answer).iter().filter_map(|line| line.strip_prefix("lines:")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(found("red$"), ["1:roses are red", "4:violets are red", "5:red"]);
+    assert_eq!(found("^red"), ["2:red roses", "5:red"]);
+    assert_eq!(found("^red$"), ["5:red"]);
+    assert_eq!(found("^$"), ["3:"]);
+    assert_eq!(found(r"\Aroses"), ["1:roses are red"]);
+    assert_eq!(found("^(violets|red).*s$"), ["2:red roses"]);
+}
+
+#[test]
 fn f44_a_line_longer_than_any_buffer_is_found_and_cut() {
     let place = Place::new();
     let line = format!("{}needle{}", "a".repeat(1_500_000), "b".repeat(1_500_000));
