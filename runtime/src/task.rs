@@ -32,6 +32,19 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned())
 }
 
+/// Runs a short callback of the user's: its answer, or the text of its panic.
+pub(crate) fn call<T>(hook: impl FnOnce() -> T) -> Caught<T> {
+    catch_unwind(AssertUnwindSafe(hook)).map_err(|panic| panic_text(panic.as_ref()))
+}
+
+/// Makes a future of the user's, which gives its output or the text of its panic.
+pub(crate) fn catching<T: Send + 'static>(make: impl FnOnce() -> BoxFuture<T>) -> BoxFuture<Caught<T>> {
+    match call(make) {
+        Ok(future) => Box::pin(CatchPanic(future)),
+        Err(panic) => Box::pin(std::future::ready(Err(panic))),
+    }
+}
+
 /// Makes a future with `make`, polls it once here, and spawns it only if it
 /// waits: an answer that is there at once leaves in the same write as what came before.
 pub(crate) fn run<T: Send + 'static>(
@@ -39,9 +52,9 @@ pub(crate) fn run<T: Send + 'static>(
     make: impl FnOnce() -> BoxFuture<T>,
     done: impl FnOnce(Caught<T>) + Send + 'static,
 ) {
-    let mut future = match catch_unwind(AssertUnwindSafe(make)) {
+    let mut future = match call(make) {
         Ok(future) => CatchPanic(future),
-        Err(panic) => return done(Err(panic_text(panic.as_ref()))),
+        Err(panic) => return done(Err(panic)),
     };
     match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => done(output),

@@ -1,5 +1,6 @@
 //! What the machine tells, handed to who serves it. No lock is held while a handler runs.
 
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use bma_proto_core::contract::{
@@ -8,7 +9,8 @@ use bma_proto_core::contract::{
 use bma_proto_core::executor::{CancelCause, Event, StopCause};
 use bma_proto_core::rpc::InboundId;
 
-use super::{ClientEvent, RequestContext, SessionStop, Shared, ToolContext};
+use super::shared::{Shared, Teardown};
+use super::{ClientEvent, RequestContext, SessionStop, ToolContext};
 use crate::cancel::{CancelReason, Canceler};
 use crate::task::{self, Caught};
 use crate::tool::{ToolError, ToolOutput};
@@ -57,7 +59,7 @@ pub(super) fn event(shared: &Arc<Shared>, event: Event) {
             tracing::info!(reason = %params.reason, "the harness drains this executor");
             let hook = shared.handlers().drain.clone();
             if let Some(hook) = hook {
-                hook(&params);
+                run_hook("on_drain", || hook(&params));
             }
             shared.publish(ClientEvent::Drain(params));
         }
@@ -66,7 +68,7 @@ pub(super) fn event(shared: &Arc<Shared>, event: Event) {
             tracing::error!(%session_id, %tool_call_id, %error, "a tool result could not be delivered");
             let hook = shared.handlers().lost.clone();
             if let Some(hook) = hook {
-                hook(*result, error);
+                run_hook("on_tool_result_lost", || hook(*result, error));
             }
         }
         Event::Response { token, outcome } => {
@@ -113,8 +115,20 @@ fn answer_assign(shared: &Shared, session_id: &SessionId, decided: Caught<Result
     }
 }
 
-/// Runs the stop handler, then answers and reports the session's end.
+/// Tears a session down, unless that is under way already: runs the stop
+/// handler, waits for the session's tool handlers, then answers and reports the
+/// session's end.
 pub(super) fn stop_session(shared: &Arc<Shared>, stop: SessionStop) {
+    let begun = shared.with(|locked| match locked.teardowns.entry(stop.session_id.clone()) {
+        Entry::Vacant(vacant) => {
+            vacant.insert(Teardown::Handler);
+            true
+        }
+        Entry::Occupied(_) => false,
+    });
+    if !begun {
+        return;
+    }
     let handler = shared.handlers().stop.clone();
     let (session_id, cause) = (stop.session_id.clone(), stop.cause.clone());
     let Some(handler) = handler else { return session_stopped(shared, &session_id, &cause, Ok(true)) };
@@ -136,13 +150,31 @@ fn session_stopped(shared: &Shared, session_id: &SessionId, cause: &StopCause, s
         StopCause::ExecutorEnded => "executor_stopped",
     };
     let now = shared.runtime.now();
-    shared.with(|locked| {
-        // Sessions that the machine has forgotten (a lease that ran out) have nobody to answer.
-        let _ = locked.machine.session_stopped(session_id, stopped);
-        let _ = locked.machine.session_ended(now, session_id, reason);
+    let over = shared.with(|locked| {
+        // A session of which something is left has ended as far as it can.
+        let waits = stopped && locked.runs_calls_of(session_id);
+        if waits {
+            locked.teardowns.insert(session_id.clone(), Teardown::Calls(reason.to_owned()));
+        } else {
+            locked.end_session(now, session_id, reason, stopped);
+        }
+        !waits
     });
+    if over {
+        session_over(shared, session_id, reason);
+    }
+}
+
+fn session_over(shared: &Shared, session_id: &SessionId, reason: &str) {
     shared.torn_down.notify(usize::MAX);
-    tracing::info!(%session_id, reason, stopped, "session ended");
+    tracing::info!(%session_id, reason, "session ended");
+}
+
+/// Runs a hook of the user's that has no answer.
+fn run_hook(name: &'static str, hook: impl FnOnce()) {
+    if let Err(panic) = task::call(hook) {
+        tracing::error!(hook = name, %panic, "a hook panicked");
+    }
 }
 
 fn tool_call(shared: &Arc<Shared>, params: ToolCallParams) {
@@ -153,7 +185,13 @@ fn tool_call(shared: &Arc<Shared>, params: ToolCallParams) {
     let (session_id, call_id) = (params.session_id.clone(), params.tool_call_id.clone());
     let refusal = match (&handler, accept) {
         (None, _) => Some(ErrorCode::InternalError.error("the tool has no handler")),
-        (Some(_), Some(accept)) => accept(&params).err(),
+        (Some(_), Some(accept)) => match task::call(|| accept(&params)) {
+            Ok(accepted) => accepted.err(),
+            Err(panic) => {
+                tracing::error!(hook = "on_tool_call_accept", %panic, "a hook panicked");
+                Some(ErrorCode::InternalError.error("the call could not be checked"))
+            }
+        },
         (Some(_), None) => None,
     };
     let (canceler, cancellation) = Canceler::new();
@@ -166,10 +204,14 @@ fn tool_call(shared: &Arc<Shared>, params: ToolCallParams) {
         }
     });
     let (Ok(true), Some(handler)) = (accepted, handler) else { return };
+    // 0 counts as not given.
+    let within = params.deadline_ms.and_then(|ms| u64::try_from(ms).ok()).filter(|ms| *ms > 0);
+    let deadline = within.map(|ms| shared.runtime.now() + std::time::Duration::from_millis(ms));
     let context = ToolContext {
         session_id: session_id.clone(),
         tool_call_id: call_id.clone(),
         permission: params.permission.clone(),
+        deadline,
         cancellation,
         shared: Arc::clone(shared),
     };
@@ -196,9 +238,10 @@ fn finish(
     let now = shared.runtime.now();
     let finished = shared.handlers().finished.clone();
     let told = finished.map(|hook| (hook, session_id.clone(), tool_call_id.clone()));
-    shared.with(|locked| {
+    let torn_down = shared.with(|locked| {
         let key = (session_id, tool_call_id);
         locked.cancelers.remove(&key);
+        let session_id = key.0.clone();
         let result = ToolResultParams {
             session_id: key.0,
             tool_call_id: key.1,
@@ -210,9 +253,15 @@ fn finish(
         };
         // A session that is gone has nobody to take it; its harness knows that.
         let _ = locked.machine.finish_tool_call(now, result);
+        let reason = locked.last_call_ended(&session_id)?;
+        locked.end_session(now, &session_id, &reason, true);
+        Some((session_id, reason))
     });
     if let Some((hook, session_id, tool_call_id)) = told {
-        hook(&session_id, &tool_call_id);
+        run_hook("on_tool_call_finished", || hook(&session_id, &tool_call_id));
+    }
+    if let Some((session_id, reason)) = torn_down {
+        session_over(shared, &session_id, &reason);
     }
 }
 

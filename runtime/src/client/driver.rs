@@ -11,10 +11,12 @@ use bma_proto_core::time::earliest;
 use bma_proto_core::websocket::{self, Limits, Target};
 use bma_proto_core::{Machine, Time};
 
-use super::{Locked, Shared, dispatch};
+use super::dispatch;
+use super::shared::{Locked, STOP_SESSIONS_WITHIN, Shared, cancel_all};
 use crate::cancel::CancelReason;
 use crate::connect;
 use crate::runtime::{BoxFuture, Timer};
+use crate::task;
 use crate::wire::{Progress, Wire, told};
 
 /// Rounds that one poll makes before it lets other tasks run.
@@ -30,8 +32,9 @@ pub(super) struct Driver {
     connecting: Option<Connecting>,
     wire: Option<Wire>,
     events: Vec<Event>,
-    /// Set once the machine has ended: what is left is to say goodbye.
-    end: Option<End>,
+    /// Set once the machine has ended, with the time until which handlers are
+    /// waited for: what is left is to say goodbye.
+    end: Option<(End, Time)>,
 }
 
 impl Driver {
@@ -112,13 +115,24 @@ impl Driver {
                             wire.send(&text);
                         }
                     }
-                    Output::Close { code, reason } => match &mut self.wire {
-                        Some(wire) => wire.close(now, code, &reason),
-                        None => locked.machine.feed(now, Input::Disconnected { code: None, reason: "" }),
-                    },
+                    Output::Close { code, reason } => {
+                        let over = locked.machine.end_state().is_some();
+                        match &mut self.wire {
+                            // The goodbye of an orderly end is seen through.
+                            Some(wire) if over => wire.close(now, code, &reason),
+                            // A connection that is given up may be one that takes nothing any more: not waited for.
+                            Some(wire) => {
+                                wire.close(now, code, &reason);
+                                let _ = wire.poll_flush(cx, now);
+                                self.wire = None;
+                                locked.machine.feed(now, Input::Disconnected { code: None, reason: "" });
+                            }
+                            None => locked.machine.feed(now, Input::Disconnected { code: None, reason: "" }),
+                        }
+                    }
                     Output::Dial(dial) => self.connecting = Some(self.dial(dial)),
                     Output::FetchToken => fetch = true,
-                    Output::Event(Event::Ended(end)) => self.end = Some(end),
+                    Output::Event(Event::Ended(end)) => self.end = Some((end, now + STOP_SESSIONS_WITHIN)),
                     Output::Event(event) => self.events.push(event),
                 }
             }
@@ -128,12 +142,22 @@ impl Driver {
             }
             drop(locked);
             if fetch {
-                self.token = Some(self.shared.token_source.fetch());
+                self.token = Some(self.fetch_token());
             }
             for event in std::mem::take(&mut self.events) {
                 dispatch::event(&self.shared, event);
             }
         }
+    }
+
+    fn fetch_token(&self) -> BoxFuture<Result<ExecutorTokenResponse, TokenError>> {
+        let fetched = task::catching(|| self.shared.token_source.fetch());
+        Box::pin(async move {
+            fetched.await.unwrap_or_else(|panic| {
+                tracing::error!(%panic, "the token source panicked");
+                Err(TokenError::Unavailable("the token source failed".to_owned()))
+            })
+        })
     }
 
     fn dial(&self, dial: Dial) -> Connecting {
@@ -143,18 +167,40 @@ impl Driver {
         Box::pin(connect::connect(runtime, dial, Target::Control, limits))
     }
 
-    /// The machine has ended: everything that waits is told so.
-    fn finish(&mut self, end: End) {
+    /// The machine has ended: everything that waits is told so, and what runs is
+    /// asked to end. True once nothing runs any more, or the time for it is over.
+    fn finished(&mut self, cx: &mut Context<'_>, until: Time, now: Time) -> bool {
         let mut locked = self.shared.lock();
         let waiting = std::mem::take(&mut locked.waiting);
-        let cancelers = std::mem::take(&mut locked.cancelers);
+        let running = locked.cancelers_of(None);
+        let idle = running.is_empty() && locked.teardowns.is_empty();
+        if !idle {
+            register(&mut locked, cx);
+        }
         drop(locked);
         drop(waiting);
-        for canceler in cancelers.values() {
-            canceler.cancel(CancelReason::ClientStopped);
+        cancel_all(&running, CancelReason::ClientStopped);
+        if !idle && until <= now {
+            tracing::warn!("handlers that were asked to end still run");
         }
-        tracing::info!(%end, "the executor has ended");
-        self.shared.ended.replace(Some(end));
+        idle || until <= now
+    }
+
+    /// After the end: true once the task is over.
+    fn poll_end(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
+        let Some((_, until)) = self.end else { return false };
+        if self.wire.is_some() {
+            return false;
+        }
+        self.timer.set(Some(until));
+        if !self.finished(cx, until, now) && self.timer.poll_expired(cx).is_pending() {
+            return false;
+        }
+        if let Some((end, _)) = self.end.take() {
+            tracing::info!(%end, "the executor has ended");
+            self.shared.end(end);
+        }
+        true
     }
 }
 
@@ -178,14 +224,14 @@ impl Future for Driver {
             if let Some(wire) = &mut driver.wire {
                 busy |= wire.flush(cx, now);
             }
-            if driver.wire.is_none()
-                && let Some(end) = driver.end.take()
-            {
-                driver.finish(end);
+            if driver.poll_end(cx, now) {
                 return Poll::Ready(());
             }
             if busy {
                 continue;
+            }
+            if driver.end.is_some() && driver.wire.is_none() {
+                return Poll::Pending; // for the handlers
             }
             let machine = driver.shared.lock().machine.deadline();
             let wire = driver.wire.as_ref().and_then(Wire::deadline);

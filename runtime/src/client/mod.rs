@@ -3,35 +3,33 @@
 mod dispatch;
 mod driver;
 mod options;
+mod shared;
 mod tools;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::sync::{Arc, Mutex};
 
 use bma_proto_core::contract::{
-    AnyParams, AnyResult, Capabilities, ConnectionState, ExecutorDrainParams, ExecutorLoad, ExecutorRegisterResult,
-    JSONRPCError, Method, NotificationMethod, RequestMethod, SessionAssignParams, SessionId, SessionStatusParams,
-    ToolCallId, ToolCallParams, ToolResultParams,
+    Capabilities, ConnectionState, ExecutorDrainParams, ExecutorLoad, ExecutorRegisterResult, JSONRPCError,
+    NotificationMethod, RequestMethod, SessionAssignParams, SessionId, SessionStatusParams, ToolCallId, ToolCallParams,
+    ToolResultParams,
 };
 use bma_proto_core::executor::{CallError, End, Executor, StopCause};
 use bma_proto_core::rpc::{RequestError, RequestId};
 
-use crate::cancel::{CancelReason, Canceler};
+use crate::cancel::CancelReason;
 use crate::runtime::{BoxFuture, Runtime};
-use crate::sync::{EventSender, Events, Overflow, StateCell, events, oneshot};
-use crate::tool::{ToolError, ToolOutput};
+use crate::sync::{Events, Overflow, StateCell, events, oneshot};
+
+use shared::{Handlers, Locked, MethodHandler, Shared, cancel_all};
 
 pub use options::{ClientOptions, OptionsError, TokenSource, static_token};
 pub use tools::{ToolContext, Tools};
 
 /// How many events a reader may be behind before the oldest are dropped.
 const EVENTS_KEPT: usize = 256;
-
-/// How long [`Client::stop`] waits for the sessions to be torn down.
-const STOP_SESSIONS_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// An executor: it dials a harness, registers, and serves what was asked of it.
 ///
@@ -71,53 +69,6 @@ impl fmt::Debug for WeakClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WeakClient").finish_non_exhaustive()
     }
-}
-
-/// What the handles and the driver share.
-pub(crate) struct Shared {
-    pub(crate) runtime: Arc<dyn Runtime>,
-    token_source: TokenSource,
-    locked: Mutex<Locked>,
-    handlers: Mutex<Handlers>,
-    connection: StateCell<ConnectionState>,
-    /// The last registration, and whether it has proven itself.
-    registered: StateCell<Option<(ExecutorRegisterResult, bool)>>,
-    ended: StateCell<Option<End>>,
-    /// Told whenever a session was torn down.
-    torn_down: event_listener::Event,
-    subscribers: Mutex<Vec<EventSender<ClientEvent>>>,
-}
-
-/// What is behind the lock: the machine, and who waits for what.
-struct Locked {
-    machine: Executor,
-    started: bool,
-    /// The driver's, while it sleeps. Whoever queues something takes and wakes it.
-    waker: Option<Waker>,
-    next_token: u64,
-    waiting: HashMap<u64, oneshot::Sender<Result<AnyResult, RequestError>>>,
-    cancelers: BTreeMap<(SessionId, ToolCallId), Canceler>,
-}
-
-type ToolHandler = Arc<dyn Fn(ToolCallParams, ToolContext) -> BoxFuture<Result<ToolOutput, ToolError>> + Send + Sync>;
-type MethodHandler = Arc<dyn Fn(AnyParams, RequestContext) -> BoxFuture<Result<AnyResult, JSONRPCError>> + Send + Sync>;
-type AssignHandler = Arc<dyn Fn(SessionAssignParams) -> BoxFuture<Result<bool, JSONRPCError>> + Send + Sync>;
-type StopHandler = Arc<dyn Fn(SessionStop) -> BoxFuture<bool> + Send + Sync>;
-type AcceptHook = Arc<dyn Fn(&ToolCallParams) -> Result<(), JSONRPCError> + Send + Sync>;
-type DrainHook = Arc<dyn Fn(&ExecutorDrainParams) + Send + Sync>;
-type FinishedHook = Arc<dyn Fn(&SessionId, &ToolCallId) + Send + Sync>;
-type LostHook = Arc<dyn Fn(ToolResultParams, RequestError) + Send + Sync>;
-
-#[derive(Default)]
-struct Handlers {
-    tools: HashMap<String, ToolHandler>,
-    methods: HashMap<Method, MethodHandler>,
-    assign: Option<AssignHandler>,
-    stop: Option<StopHandler>,
-    accept: Option<AcceptHook>,
-    drain: Option<DrainHook>,
-    finished: Option<FinishedHook>,
-    lost: Option<LostHook>,
 }
 
 /// What happens to a client, for logs and displays.
@@ -190,6 +141,8 @@ impl Client {
             next_token: 1,
             waiting: HashMap::new(),
             cancelers: BTreeMap::new(),
+            teardowns: BTreeMap::new(),
+            stopping: false,
         };
         Ok(Self {
             shared: Arc::new(Shared {
@@ -245,9 +198,11 @@ impl Client {
         self.shared.handlers().assign = Some(Arc::new(move |params| Box::pin(handler(params))));
     }
 
-    /// Tears sessions down. When the handler returns, everything of the session
-    /// must be gone (`true`), or the harness is told that it is not (`false`);
-    /// then the client answers `session.stop` and reports `session.ended`.
+    /// Tears sessions down. The session's tool handlers have been asked to end.
+    /// When this handler returns, everything that it answers for must be gone
+    /// (`true`), or the harness is told that it is not (`false`). Then the client
+    /// waits for the session's tool handlers, answers `session.stop` and reports
+    /// `session.ended`. A session is torn down once, whatever reasons come together.
     pub fn on_session_stop<F, Fut>(&self, handler: F)
     where
         F: Fn(SessionStop) -> Fut + Send + Sync + 'static,
@@ -338,50 +293,28 @@ impl Client {
     }
 
     /// Ends in order: no new sessions, the open ones are torn down, what is to be
-    /// delivered is delivered, then the connection is closed. Returns how the
-    /// client ended. Dropping the future abandons the wait; the end goes on.
+    /// delivered is delivered, then the connection is closed. Handlers get 30 s
+    /// to end. Returns how the client ended. Dropping the future abandons the
+    /// wait; the end goes on.
     pub async fn stop(&self, reason: &str) -> End {
-        let sessions = self.shared.with(|locked| {
-            locked.machine.drain();
-            for canceler in locked.cancelers.values() {
-                canceler.cancel(CancelReason::ClientStopped);
+        let (first, started) = self.shared.with(|locked| {
+            let first = !std::mem::replace(&mut locked.stopping, true);
+            if !locked.started {
+                locked.machine.stop(self.shared.runtime.now(), reason);
             }
-            if locked.started { locked.machine.running_sessions() } else { Vec::new() }
+            (first, locked.started)
         });
-        if !sessions.is_empty() {
-            for session_id in sessions {
-                let cause = StopCause::ExecutorEnded;
-                dispatch::stop_session(&self.shared, SessionStop { session_id, cause, within: None });
-            }
-            let deadline = self.shared.runtime.now() + STOP_SESSIONS_WITHIN;
-            self.wait_until_torn_down(deadline).await;
-        }
-        let never_started = self.shared.with(|locked| {
-            locked.machine.stop(self.shared.runtime.now(), reason);
-            !locked.started
-        });
-        if never_started {
-            self.shared.ended.replace(Some(End::Stopped));
+        if !started {
+            self.shared.end(End::Stopped);
+        } else if first {
+            let (shared, reason) = (Arc::clone(&self.shared), reason.to_owned());
+            self.shared.runtime.spawn(Box::pin(async move { shared.stop_in_order(&reason).await }));
         }
         self.done().await
     }
 
-    /// Waits for the stop handlers. What they end is still to be accepted by the
-    /// harness: the machine sees to that, as long as it is connected.
-    async fn wait_until_torn_down(&self, deadline: bma_proto_core::Time) {
-        let mut timer = self.shared.runtime.timer();
-        loop {
-            let torn_down = self.shared.torn_down.listen();
-            let running = self.shared.lock().machine.running_sessions();
-            if running.is_empty() || self.shared.runtime.now() >= deadline || self.shared.ended.value().is_some() {
-                return;
-            }
-            timer.set(Some(deadline));
-            let _ = crate::connect::before(timer.as_mut(), torn_down).await;
-        }
-    }
-
-    /// Waits until the client has ended for good, and says how.
+    /// Waits until the client has ended for good, its handlers included (they get
+    /// 30 s for that), and says how.
     pub async fn done(&self) -> End {
         self.shared.ended.wait_for(Option::is_some).await.unwrap_or(End::Stopped)
     }
@@ -406,10 +339,16 @@ impl Client {
         self.shared.lock().machine.active_sessions()
     }
 
-    /// What happens from now on. A reader that is slow loses the oldest events, and is told how many.
+    /// What happens from now on, up to the client's end. A reader that is slow
+    /// loses the oldest events, and is told how many.
     pub fn events(&self) -> Events<ClientEvent> {
         let (sender, receiver) = events(EVENTS_KEPT, Overflow::DropOldest);
-        self.shared.subscribers().push(sender);
+        let mut subscribers = self.shared.subscribers();
+        // Looked at under the lock: what is pushed before the end is cleared by it.
+        if self.shared.ended.value().is_none() {
+            subscribers.push(sender);
+        }
+        drop(subscribers);
         receiver
     }
 
@@ -470,14 +409,24 @@ impl Client {
         self.shared.with(|locked| locked.machine.session_ready(now, session_id))
     }
 
-    /// Reports that a session has ended by itself. It leaves
+    /// Reports that a session has ended by itself. Calls that are still open end as
+    /// canceled, and their handlers are asked to end. The session leaves
     /// [`active_sessions`](Client::active_sessions) once the harness has accepted that.
+    /// A session that is being stopped ends with its stop, and is left to that.
     ///
     /// # Errors
     /// When there is no such session.
     pub fn session_ended(&self, session_id: &SessionId, reason: &str) -> Result<(), CallError> {
         let now = self.shared.runtime.now();
-        self.shared.with(|locked| locked.machine.session_ended(now, session_id, reason))
+        let running = self.shared.with(|locked| {
+            if locked.teardowns.contains_key(session_id) {
+                return Ok(Vec::new());
+            }
+            locked.machine.session_ended(now, session_id, reason)?;
+            Ok::<_, CallError>(locked.cancelers_of(Some(session_id)))
+        })?;
+        cancel_all(&running, CancelReason::SessionStopped);
+        Ok(())
     }
 
     /// Reports a tool call's result from outside of its handler: for a call that
@@ -498,41 +447,6 @@ impl Client {
     /// The runtime that the client runs on.
     pub fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.shared.runtime
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Locked> {
-        // The machine never panics, and nothing else under the lock is left half done.
-        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn handlers(&self) -> MutexGuard<'_, Handlers> {
-        self.handlers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn subscribers(&self) -> MutexGuard<'_, Vec<EventSender<ClientEvent>>> {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks something of the machine, and wakes its driver to drain it.
-    fn with<T>(&self, ask: impl FnOnce(&mut Locked) -> T) -> T {
-        let mut locked = self.lock();
-        let answer = ask(&mut locked);
-        let waker = locked.waker.take();
-        drop(locked);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        answer
-    }
-
-    fn wake(&self) {
-        self.with(|_| ());
-    }
-
-    fn publish(&self, event: ClientEvent) {
-        self.subscribers().retain(|subscriber| subscriber.send(event.clone()).is_ok());
     }
 }
 

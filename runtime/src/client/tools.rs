@@ -4,12 +4,13 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use bma_proto_core::Time;
 use bma_proto_core::contract::{
     BashInput, EditInput, GlobInput, GrepInput, ListFilesInput, ReadInput, SessionId, ToolCallId, ToolCallParams,
     ToolName, ToolPermission, TypedInput, WriteInput,
 };
 
-use super::Shared;
+use super::shared::{Shared, ToolHandler};
 use crate::cancel::Cancellation;
 use crate::tool::{ToolError, ToolOutput};
 
@@ -73,7 +74,7 @@ impl<'a> Tools<'a> {
         F: Fn(ToolCallParams, ToolContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
     {
-        let handler: super::ToolHandler = Arc::new(move |params, context| Box::pin(handler(params, context)));
+        let handler: ToolHandler = Arc::new(move |params, context| Box::pin(handler(params, context)));
         self.shared.handlers().tools.insert(tool.as_str().to_owned(), handler);
         self.shared.with(|locked| locked.machine.serve_tool(tool));
     }
@@ -107,6 +108,9 @@ pub struct ToolContext {
     pub tool_call_id: ToolCallId,
     /// The permission that the harness resolved.
     pub permission: Option<ToolPermission>,
+    /// When the call's time is up, by the runtime's clock; none when the harness set no limit. The cancellation
+    /// tells of it then: this is for work that plans ahead.
+    pub deadline: Option<Time>,
     /// Asked for when the call is canceled, its deadline passes, its session
     /// stops or the client does. The call ends when the handler returns: clean
     /// up first, then return what there is.

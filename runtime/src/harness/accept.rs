@@ -16,6 +16,7 @@ use super::{HarnessEvent, Shared};
 use crate::connect::{before, sleep_until};
 use crate::runtime::{Endpoint, Listener, Runtime, Stream, Timer};
 use crate::sync::{StateCell, oneshot};
+use crate::task;
 use crate::url::HarnessUrl;
 use crate::wire::{Progress, Wire};
 
@@ -126,22 +127,37 @@ pub(super) enum Incoming {
 }
 
 pub(super) fn serve(shared: &Arc<Shared>, incoming: Incoming) {
-    if shared.upgrading.fetch_add(1, Ordering::Relaxed) >= shared.options.max_upgrading {
-        shared.upgrading.fetch_sub(1, Ordering::Relaxed);
+    let Some(place) = Place::take(shared) else {
         tracing::warn!(bound = shared.options.max_upgrading, "too many connections in their upgrade: one was dropped");
         return;
-    }
-    let task = {
-        let shared = Arc::clone(shared);
-        async move {
-            let left = register(&shared, incoming).await;
-            shared.upgrading.fetch_sub(1, Ordering::Relaxed);
-            if let Some(wire) = left {
-                goodbye(shared.runtime.as_ref(), wire).await;
-            }
+    };
+    let runtime = Arc::clone(&shared.runtime);
+    let task = async move {
+        let left = register(&place.shared, incoming).await;
+        if let Some(wire) = left {
+            goodbye(place.shared.runtime.as_ref(), wire).await;
         }
     };
-    shared.runtime.spawn(Box::pin(task));
+    runtime.spawn(Box::pin(task));
+}
+
+/// A place among the connections that have no executor. Dropped with its task, however that ends.
+struct Place {
+    shared: Arc<Shared>,
+}
+
+impl Place {
+    fn take(shared: &Arc<Shared>) -> Option<Self> {
+        let place = Self { shared: Arc::clone(shared) };
+        let taken = shared.upgrading.fetch_add(1, Ordering::Relaxed);
+        (taken < shared.options.max_upgrading).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.upgrading.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Leads a connection to its executor. What is returned only has goodbye to say.
@@ -235,17 +251,23 @@ async fn authenticate(
         return None;
     }
     timer.set(Some(deadline));
-    let answer = before(timer, shared.options.authenticator.authenticate(*request)).await;
+    let asked = task::catching(|| shared.options.authenticator.authenticate(*request));
+    let answer = before(timer, asked).await;
     // The client may have gone meanwhile: then there is nobody to answer.
     match answer {
-        Some(Ok(principal)) => {
+        Some(Ok(Ok(principal))) => {
             wire.channel().accept(runtime.now()).ok()?;
             Some(principal)
         }
-        Some(Err(unauthorized)) => {
+        Some(Ok(Err(unauthorized))) => {
             tracing::warn!(status = unauthorized.status, "an upgrade was refused");
             let status = if (400..500).contains(&unauthorized.status) { unauthorized.status } else { 401 };
             let _ = wire.channel().refuse(runtime.now(), status, &unauthorized.message);
+            None
+        }
+        Some(Err(panic)) => {
+            tracing::error!(%panic, "the authenticator panicked");
+            let _ = wire.channel().refuse(runtime.now(), 500, "the credential could not be checked");
             None
         }
         None => {

@@ -23,13 +23,22 @@ use crate::wire::{Progress, Wire};
 /// Rounds that one poll makes before it lets other tasks run.
 const MAX_ROUNDS: usize = 16;
 
+/// Outputs that a driver keeps room for between two bursts.
+const MAX_KEPT_ROOM: usize = 16;
+
+/// Something that the machine told, and who it is for.
+enum Told {
+    Outcome(Waiter, Result<Completion, CallError>),
+    Event(Event),
+}
+
 /// One task for one executor, across its connections.
 pub(super) struct Driver {
     shared: Arc<ExecutorShared>,
     timer: Box<dyn Timer>,
     wire: Option<Wire>,
-    events: Vec<Event>,
-    completions: Vec<(Waiter, Result<Completion, CallError>)>,
+    /// What the machine told, in its order.
+    told: Vec<Told>,
     gone: Option<Gone>,
     /// Others were let run once before this round's frames are written.
     yielded: bool,
@@ -38,7 +47,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(shared: Arc<ExecutorShared>) -> Self {
         let timer = shared.runtime.timer();
-        Self { shared, timer, wire: None, events: Vec::new(), completions: Vec::new(), gone: None, yielded: false }
+        Self { shared, timer, wire: None, told: Vec::new(), gone: None, yielded: false }
     }
 
     /// Takes a new connection over. The one before is told that it was replaced.
@@ -123,23 +132,28 @@ impl Driver {
                     }
                     Output::Event(Event::Done { token, outcome }) => {
                         let waiter = locked.waiting.remove(&token);
-                        self.completions.extend(waiter.map(|waiter| (waiter, outcome)));
+                        self.told.extend(waiter.map(|waiter| Told::Outcome(waiter, outcome)));
                     }
                     Output::Event(Event::Gone(gone)) => self.gone = Some(gone),
-                    Output::Event(event) => self.events.push(event),
+                    Output::Event(event) => self.told.push(Told::Event(event)),
                 }
             }
-            if self.events.is_empty() && self.completions.is_empty() {
+            if self.told.is_empty() {
                 register(&mut locked, cx);
                 return any;
             }
             drop(locked);
-            for (waiter, outcome) in self.completions.drain(..) {
-                // Whoever asked may have stopped waiting.
-                let _ = waiter.send(outcome);
+            let mut told = std::mem::take(&mut self.told);
+            for told in told.drain(..) {
+                match told {
+                    // Whoever asked may have stopped waiting.
+                    Told::Outcome(waiter, outcome) => drop(waiter.send(outcome)),
+                    Told::Event(event) => self.dispatch(event),
+                }
             }
-            for event in std::mem::take(&mut self.events) {
-                self.dispatch(event);
+            // The room is used again, unless a burst has made it large.
+            if told.capacity() <= MAX_KEPT_ROOM {
+                self.told = told;
             }
         }
     }
@@ -203,7 +217,15 @@ impl Driver {
         if let Some(harness) = self.shared.harness.upgrade() {
             harness.publish(&HarnessEvent::Gone { executor, gone: gone.clone() });
         }
-        self.shared.gone.replace(Some(gone));
+        self.shared.end(gone);
+    }
+
+    /// The harness is no more: its executors are let go, to come back to its successor.
+    fn orphaned(&mut self, now: Time) {
+        if let Some(wire) = &mut self.wire {
+            wire.close(now, 1001, "the harness is gone");
+        }
+        self.finish(Gone::Closed("the harness is gone".to_owned()));
     }
 }
 
@@ -269,6 +291,10 @@ impl Future for Driver {
         let driver = &mut *self;
         for _ in 0..MAX_ROUNDS {
             let now = driver.shared.runtime.now();
+            if driver.shared.harness.strong_count() == 0 {
+                driver.orphaned(now);
+                return Poll::Ready(());
+            }
             let mut busy = driver.take_over(now);
             busy |= driver.receive(cx, now);
             busy |= driver.drain(cx, now);

@@ -132,6 +132,11 @@ impl Executor {
         })
     }
 
+    /// Wakes the executor's task, for it to look around.
+    pub(super) fn wake(&self) {
+        self.shared.wake();
+    }
+
     /// Starts the executor's task.
     pub(super) fn drive(&self, harness: &Arc<Shared>) {
         harness.runtime.spawn(Box::pin(driver::Driver::new(Arc::clone(&self.shared))));
@@ -159,8 +164,7 @@ impl Executor {
 
     /// Whether it is connected now.
     pub fn is_connected(&self) -> bool {
-        let locked = self.shared.lock();
-        locked.machine.connection_id().is_some() || locked.incoming.is_some()
+        self.shared.lock().machine.connection_id().is_some()
     }
 
     /// The sessions that are bound to it.
@@ -214,7 +218,10 @@ impl Executor {
     /// # Errors
     /// When it cannot be sent.
     pub fn notify(&self, params: &AnyParams) -> Result<(), CallError> {
-        self.shared.with(|locked| locked.machine.notify(params))
+        self.shared.with(|locked| match locked.finished {
+            true => Err(CallError::ExecutorGone(self.shared.id.clone())),
+            false => locked.machine.notify(params),
+        })
     }
 
     /// Asks the executor to take no new sessions. Once the open ones have ended, it is let go.
@@ -238,11 +245,17 @@ impl Executor {
         self.shared.gone.wait_for(Option::is_some).await.unwrap_or(Gone::LeaseExpired)
     }
 
-    /// What it reports from now on: session status, tool progress, process
-    /// status. A reader that is slow loses the oldest events, and is told how many.
+    /// What it reports from now on, up to its end: session status, tool
+    /// progress, process status. A reader that is slow loses the oldest events,
+    /// and is told how many.
     pub fn events(&self) -> Events<ExecutorEvent> {
         let (sender, receiver) = events(EVENTS_KEPT, Overflow::DropOldest);
-        self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        let mut subscribers = self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
+        // Looked at under the lock: what is pushed before the end is cleared by it.
+        if self.shared.gone.value().is_none() {
+            subscribers.push(sender);
+        }
+        drop(subscribers);
         receiver
     }
 
@@ -258,6 +271,9 @@ impl Executor {
     {
         let now = self.shared.runtime.now();
         let asked = self.shared.with(|locked| {
+            if locked.finished {
+                return Err(CallError::ExecutorGone(self.shared.id.clone()));
+            }
             let token = locked.next_token;
             locked.next_token += 1;
             ask(locked, now, token)?;
@@ -285,6 +301,17 @@ impl ExecutorShared {
             waker.wake();
         }
         answer
+    }
+
+    /// Wakes the driver, for it to look around.
+    pub(super) fn wake(&self) {
+        self.with(|_| ());
+    }
+
+    /// The executor is gone: whoever waits for that, or for what it tells, knows it now.
+    pub(super) fn end(&self, gone: Gone) {
+        self.gone.replace(Some(gone));
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     pub(super) fn publish(&self, event: ExecutorEvent) {

@@ -34,6 +34,10 @@ const EVENTS_KEPT: usize = 1024;
 /// [`listen`](Harness::listen), or through any stream that is handed to
 /// [`serve_stream`](Harness::serve_stream) or, already upgraded, to
 /// [`serve_upgraded`](Harness::serve_upgraded).
+///
+/// When the last handle of a harness is dropped, and with it what it listens
+/// on, its connections are closed: executors go on to dial, for whoever comes
+/// next. [`close`](Harness::close) is the way to end them for good.
 #[derive(Clone)]
 pub struct Harness {
     shared: Arc<Shared>,
@@ -197,6 +201,14 @@ impl Harness {
     /// The runtime that the harness runs on.
     pub fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.shared.runtime
+    }
+}
+
+impl Drop for Shared {
+    /// The executors' tasks see that the harness is gone, and let their executors go.
+    fn drop(&mut self) {
+        let known = self.known.get_mut().unwrap_or_else(PoisonError::into_inner);
+        known.executors.values().for_each(Executor::wake);
     }
 }
 
