@@ -17,7 +17,7 @@ use super::watch::{ProgressFn, Until, Watch, Woke};
 use super::{Bash, BashError, DRAIN_GRACE, TERMINATE_GRACE};
 use crate::blocking::{Either, RuntimeEnded, blocking, either, sleep, sleep_until};
 use crate::launch::LaunchRequest;
-use crate::os::{CommandLine, Directory, Leftover, Member, ProcessTree, Processes, SpawnRequest, Spawned};
+use crate::os::{CommandLine, Directory, Leftover, Member, Os, ProcessTree, Processes, SpawnRequest, Spawned};
 use crate::workspace::Workspace;
 
 /// One command to run.
@@ -88,7 +88,12 @@ impl Bash {
             let length = Duration::from_millis(ms);
             Limit { at: started + length, length, deadline: false }
         });
-        let by_deadline = call.deadline.map(|at| Limit { at, length: at.saturating_since(started), deadline: true });
+        let by_deadline = call.deadline.map(|at| {
+            // It was a whole number of milliseconds, some of one ago.
+            let left = at.saturating_since(started).as_micros().div_ceil(1000);
+            let length = Duration::from_millis(u64::try_from(left).unwrap_or(u64::MAX));
+            Limit { at, length, deadline: true }
+        });
         let default = || Limit { at: started + self.options.timeout, length: self.options.timeout, deadline: false };
         let earliest = by_timeout.into_iter().chain(by_deadline).min_by_key(|limit| limit.at);
         Ok(earliest.unwrap_or_else(default))
@@ -100,24 +105,27 @@ impl Bash {
         let running = call.processes.admit()?;
         let stop = Stop { call: call.cancellation.clone(), session: running.stopped() };
         let prepared = either(stop.asked(), either(sleep_until(&self.runtime, limit.at), self.prepare(&call))).await;
-        let request = match prepared {
+        let start = match prepared {
             Either::First(reason) => return Err(BashError::Canceled(reason)),
             Either::Second(Either::First(())) => {
                 return Err(BashError::TimedOut(self.runtime.now().saturating_since(started)));
             }
-            Either::Second(Either::Second(request)) => request?,
+            Either::Second(Either::Second(start)) => start?,
         };
         let os = self.os.clone();
         // Once it is under way the start is waited for, whatever comes: what it starts must be owned by somebody.
-        let spawned = blocking(&self.runtime, move || os.spawn(request)).await??;
+        let spawned = blocking(&self.runtime, move || start(os.as_ref())).await??;
         self.attend(call, running, stop, spawned, started, limit).await
     }
 
-    /// Everything that must be known before something starts.
-    async fn prepare(&self, call: &BashCall) -> Result<SpawnRequest, BashError> {
+    /// Everything that must be known before something starts; and the start itself, which may block.
+    async fn prepare(
+        &self,
+        call: &BashCall,
+    ) -> Result<impl FnOnce(&dyn Os) -> Result<Spawned, BashError> + Send + use<>, BashError> {
         let mut env = self.options.env.build(&call.input.env)?;
         let mut command = CommandLine::Shell(call.input.command.clone());
-        let mut directory = None;
+        let mut chosen_directory = None;
         if let Some(hook) = &self.options.launch {
             let request = LaunchRequest {
                 session_id: call.session_id.clone(),
@@ -131,25 +139,25 @@ impl Bash {
             let argv = request.argv.clone();
             let spec = hook.launch(request).await?;
             env = spec.env.unwrap_or(env);
-            directory = spec.dir;
+            chosen_directory = spec.dir;
             if let Some(chosen) = spec.argv.filter(|chosen| *chosen != argv) {
                 command = CommandLine::Argv(chosen);
             }
         }
-        let directory = match directory {
-            Some(path) => {
-                let os = self.os.clone();
-                blocking(&self.runtime, move || os.open_directory(&path)).await??
-            }
-            None => {
-                let (workspace, cwd) = (call.workspace.clone(), call.input.cwd.clone().unwrap_or_default());
-                let folder = blocking(&self.runtime, move || workspace.folder(&cwd)).await??;
-                Directory::new(folder.dir, folder.host_path)
-            }
-        };
-        let mut request = SpawnRequest::new(command, directory, env);
-        request.mark = call.processes.mark();
-        Ok(request)
+        let (workspace, cwd) = (call.workspace.clone(), call.input.cwd.clone().unwrap_or_default());
+        let mark = call.processes.mark();
+        Ok(move |os: &dyn Os| {
+            let directory = match chosen_directory {
+                Some(path) => os.open_directory(&path)?,
+                None => {
+                    let folder = workspace.folder(&cwd)?;
+                    Directory::new(folder.dir, folder.host_path)
+                }
+            };
+            let mut request = SpawnRequest::new(command, directory, env);
+            request.mark = mark;
+            Ok(os.spawn(request)?)
+        })
     }
 
     /// Sees a command that was started through to its end.
@@ -179,12 +187,13 @@ impl Bash {
         let end = match end {
             None => BashEnd::Exited,
             Some(reason) => {
+                let ran = self.runtime.now().saturating_since(started);
                 let ended = self.end(&mut watch, &tree).await?;
                 match reason {
                     None => BashEnd::TimedOut { limit: limit.length, deadline: limit.deadline, ended },
                     Some(CancelReason::Deadline) => {
-                        let length = self.runtime.now().saturating_since(started);
-                        BashEnd::TimedOut { limit: length, deadline: true, ended }
+                        let limit = if limit.deadline { limit.length } else { ran };
+                        BashEnd::TimedOut { limit, deadline: true, ended }
                     }
                     Some(reason) => BashEnd::Canceled { reason, ended },
                 }
