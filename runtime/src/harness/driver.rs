@@ -326,6 +326,10 @@ impl Future for Driver {
                 }
                 continue;
             }
+            // Looked at again now that the waker is there: the end of the harness may just have missed it.
+            if driver.shared.harness.strong_count() == 0 {
+                continue;
+            }
             return Poll::Pending;
         }
         // Others first; there is more to do here.
