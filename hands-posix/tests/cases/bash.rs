@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bma_hands_posix::hands::bash::{BashEnd, BashError};
+use bma_hands_posix::hands::bash::{BashCall, BashEnd, BashError, SessionProcesses};
 use bma_hands_posix::hands::launch::{LaunchRefusal, LaunchRequest, LaunchSpec};
 use bma_hands_posix::hands::os::{Exit, SpawnError};
 use bma_proto_core::Time;
@@ -473,6 +473,48 @@ fn a_launch_hook_wraps_moves_changes_and_refuses() {
             assert_eq!(first.default_cwd, session.workspace.path());
         },
     );
+}
+
+#[test]
+fn f77_a_cancel_that_meets_the_end_agrees_with_what_was_done() {
+    session(async |session| {
+        for round in 0..40u64 {
+            let (canceler, cancellation) = Canceler::new();
+            let file = session.root.join(format!("done{round}"));
+            let mut call = session.call(input(&format!("sleep 0.02; echo x > done{round}")));
+            call.cancellation = cancellation;
+            let report = session.start(call);
+            session.pause(Duration::from_millis(20 + round % 20)).await;
+            canceler.cancel(CancelReason::Canceled);
+            match report.await {
+                Ok(report) if report.end == BashEnd::Exited => {
+                    assert_eq!(text(&report), "exit_code: 0");
+                    assert!(file.exists());
+                }
+                Ok(report) => {
+                    assert_eq!(report.output().outcome, ToolOutcome::Canceled, "{report:?}");
+                    // The shell may have been ended between its last act and its exit.
+                    let finished = report.exit == Some(Exit::Code(0));
+                    assert!(!finished || file.exists(), "{report:?}");
+                }
+                Err(error) => assert!(matches!(error, BashError::Canceled(_)) && !file.exists(), "{error:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_dropped_session_kills_what_its_calls_left_behind() {
+    session(async |session| {
+        let seconds = unique_seconds();
+        let processes = SessionProcesses::new(session.os.as_ref());
+        let command = input(&format!("sleep {seconds} >/dev/null 2>&1 & echo ok"));
+        let report =
+            session.bash.run(BashCall::new(command, session.workspace.clone(), processes.clone())).await.unwrap();
+        assert_eq!(report.survivors.len(), 1);
+        drop(processes);
+        session.until("it is gone", || running(&seconds).is_empty()).await;
+    });
 }
 
 #[test]

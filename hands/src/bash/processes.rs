@@ -7,7 +7,7 @@ use bma_runtime::sync::StateCell;
 use bma_runtime::{CancelReason, Canceler, Cancellation, Runtime};
 
 use super::ending::{EndReport, KILL_LIMIT, TERMINATE_GRACE, end_trees};
-use crate::os::{Leftover, Mark, Os, ProcessTree, Processes};
+use crate::os::{Leftover, Mark, Os, ProcessTree, Processes, Signal};
 
 /// The most trees of a session, running or left behind.
 pub const MAX_TREES: usize = 64;
@@ -167,6 +167,12 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        let left = std::mem::take(&mut self.trees().left);
+        if !left.is_empty() {
+            // Nobody is left to hear of an error, or to wait.
+            left.iter().for_each(|tree| drop(tree.signal(Signal::Kill)));
+            self.marked.iter().for_each(|marked| drop(marked.signal(Signal::Kill)));
+        }
         self.over.cancel(CancelReason::SessionStopped);
     }
 }

@@ -101,7 +101,8 @@ impl Watch {
         }
     }
 
-    /// Reads the output meanwhile. The interruption and the time come first: no amount of output delays them.
+    /// Reads the output meanwhile. The interruption and the time come before all output, however much there is; only
+    /// what is over already is not interrupted any more.
     pub(super) async fn wait<T>(
         &mut self,
         until: Until,
@@ -110,21 +111,23 @@ impl Watch {
     ) -> Woke<T> {
         self.timer.set(time);
         std::future::poll_fn(|cx| {
+            // An error of the readiness itself ends the wait too: the status is asked for next in any case.
+            self.exited = self.exited || self.exit.poll_ready(cx).is_ready();
+            if self.exited && until == Until::Exit {
+                return Poll::Ready(Woke::Reached);
+            }
+            // One pass, which is bounded.
+            self.poll_read(cx);
+            if self.exited && until == Until::EndOfOutput && self.stdout.is_at_end() && self.stderr.is_at_end() {
+                return Poll::Ready(Woke::Reached);
+            }
             if let Poll::Ready(value) = interruption.as_mut().poll(cx) {
                 return Poll::Ready(Woke::Interrupted(value));
             }
             if time.is_some() && self.timer.poll_expired(cx).is_ready() {
                 return Poll::Ready(Woke::TimeUp);
             }
-            self.poll_read(cx);
-            // An error of the readiness itself ends the wait too: the status is asked for next in any case.
-            self.exited = self.exited || self.exit.poll_ready(cx).is_ready();
-            let reached = match until {
-                Until::Exit => self.exited,
-                Until::EndOfOutput => self.exited && self.stdout.is_at_end() && self.stderr.is_at_end(),
-                Until::Never => false,
-            };
-            if reached { Poll::Ready(Woke::Reached) } else { Poll::Pending }
+            Poll::Pending
         })
         .await
     }
