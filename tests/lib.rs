@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)] // a test panics on purpose
 
 pub mod adapter_suite;
+pub mod exchange_suite;
+pub mod support;
 
 /// The README's examples, compiled as doctests.
 #[cfg(doctest)]
