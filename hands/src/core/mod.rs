@@ -243,9 +243,13 @@ impl Shared {
         let limit = within.map_or(END_WITHIN, |within| within.saturating_sub(ANSWER_ALLOWANCE));
         let report = session.processes.end_all(&self.runtime, limit).await;
         if let Some(left) = report.describe() {
-            tracing::error!(session_id = %key.1, %left, "a session's processes");
+            tracing::error!(session_id = %key.1, %left, "a session's processes could not all be ended");
         }
-        self.sessions().remove(&key);
+        let mut sessions = self.sessions();
+        // Another stop may have been faster, and the id taken again since.
+        if matches!(sessions.get(&key), Some(Slot::Open(open)) if Arc::ptr_eq(open, &session)) {
+            sessions.remove(&key);
+        }
         report.is_empty()
     }
 }

@@ -1,7 +1,8 @@
 //! What a core is made with.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,13 +51,17 @@ pub struct CoreOptions {
     /// `<root>/<agent session>/uploads` and `skills` (read-only) and `outputs`,
     /// as far as they are there. Absolute.
     pub session_files_root: Option<PathBuf>,
+    /// The work root as it was given: a brain that was told of it knows it by this spelling.
+    given_work_root: PathBuf,
 }
 
 impl CoreOptions {
     /// The contract's defaults; children inherit this program's environment without its credentials.
     pub fn new(work_root: impl Into<PathBuf>) -> Self {
+        let work_root = work_root.into();
         Self {
-            work_root: work_root.into(),
+            given_work_root: work_root.clone(),
+            work_root,
             workspace: None,
             max_sessions: defaults::CORE_MAX_SESSIONS,
             max_sessions_per_brain: None,
@@ -78,11 +83,30 @@ impl CoreOptions {
         if self.session_files_root.as_ref().is_some_and(|root| !root.is_absolute()) {
             return Err(CoreError::Option { field: "session_files_root", problem: "it must be an absolute path" });
         }
-        let made = std::fs::create_dir_all(&self.work_root).and_then(|()| self.work_root.canonicalize());
-        let wrong = |source| CoreError::WorkRoot { path: self.work_root.clone(), source };
-        self.work_root = made.map_err(wrong)?;
+        self.given_work_root = self.work_root.clone();
+        let usable = make_work_root(&self.work_root);
+        self.work_root = usable.map_err(|source| CoreError::WorkRoot { path: self.work_root.clone(), source })?;
         Ok(self)
     }
+
+    /// Whether a path is the work root, in either of its spellings.
+    pub(super) fn is_work_root(&self, path: &Path) -> bool {
+        path == self.work_root || (path.is_absolute() && path == self.given_work_root)
+    }
+}
+
+/// Makes the directory where it is missing, proves that sessions can be made in it, and returns its real path.
+fn make_work_root(path: &Path) -> io::Result<PathBuf> {
+    std::fs::create_dir_all(path)?;
+    let path = path.canonicalize()?;
+    // Permissions alone do not tell: the file system may be read-only. No session's directory begins with a dot.
+    let probe = path.join(format!(".bma-probe-{}", std::process::id()));
+    match std::fs::create_dir(&probe) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        // Another core of this program may be at the same, and have removed it.
+        Ok(()) | Err(_) => drop(std::fs::remove_dir(&probe)),
+    }
+    Ok(path)
 }
 
 impl fmt::Debug for CoreOptions {

@@ -1,5 +1,6 @@
 //! The seven tools, served for one brain.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,14 +49,14 @@ async fn bash(
 ) -> Result<ToolOutput, ToolError> {
     let session = find(&shared, &brain, &context)?;
     // The work root itself holds everybody's workspaces: a brain that was told of it means its own.
-    let work_root = &shared.options.work_root;
-    if input.cwd.as_ref().is_some_and(|cwd| std::path::Path::new(cwd) == work_root) {
+    if input.cwd.as_ref().is_some_and(|cwd| shared.options.is_work_root(Path::new(cwd))) {
         input.cwd = None;
     }
     let mut call = BashCall::new(input, Arc::clone(&session.workspace), session.processes.clone());
     call.session_id = context.session_id.clone();
     call.tool_call_id = context.tool_call_id.clone();
     call.cancellation = context.cancellation.clone();
+    call.deadline = context.deadline;
     call.progress = Some(Arc::new(move |text: &str| {
         context.progress(text);
     }));
@@ -65,7 +66,8 @@ async fn bash(
     })
 }
 
-/// Runs a file tool on the blocking pool; a cancel reaches it through a flag that it looks at.
+/// Runs a file tool on the blocking pool. A cancel reaches it through a flag that it looks at; a call that still
+/// waits for a thread is over at once, and does nothing when its turn comes.
 async fn file_tool<F>(
     shared: Arc<Shared>,
     brain: Arc<str>,
@@ -76,9 +78,15 @@ where
     F: FnOnce(&FileContext<'_>) -> Result<ToolText, FileToolError> + Send + 'static,
 {
     let session = find(&shared, &brain, &context)?;
-    let flag = Arc::new(AtomicBool::new(context.cancellation.is_canceled()));
+    let flag = Arc::new(AtomicBool::new(false));
+    // Whoever comes first decides: the thread that takes the call up, or the cancel.
+    let taken = Arc::new(AtomicBool::new(false));
     let (core, canceled, call) = (Arc::clone(&shared), Arc::clone(&flag), context.tool_call_id.clone());
+    let taken_up = Arc::clone(&taken);
     let work = blocking(&shared.runtime, move || {
+        if taken_up.swap(true, Ordering::SeqCst) {
+            return Err(FileToolError::Canceled);
+        }
         let mut files = FileContext::new(&session.workspace, session.id(), &call, &canceled);
         if let Some(access) = &core.options.file_access {
             files = files.with_access(access.as_ref());
@@ -91,6 +99,7 @@ where
     let mut work = std::pin::pin!(work);
     let done = match either(work.as_mut(), context.cancellation.canceled()).await {
         Either::First(done) => done,
+        Either::Second(_) if !taken.swap(true, Ordering::SeqCst) => Ok(Err(FileToolError::Canceled)),
         Either::Second(_) => {
             flag.store(true, Ordering::Relaxed);
             work.await
