@@ -296,7 +296,10 @@ impl Executor {
                 self.end(End::ClosedByHarness(params.reason));
             }
             Some(rpc::Event::Notification { .. }) => {} // the contract has no other one in this direction
-            Some(rpc::Event::Response { tag, outcome }) => self.request_ended(tag, outcome),
+            Some(rpc::Event::Response { tag, outcome }) => {
+                self.request_ended(tag, outcome);
+                self.finish_stop_when_idle();
+            }
             None => {}
         }
     }
@@ -339,10 +342,7 @@ impl Executor {
         match tag {
             Tag::Register => self.registration_answered(outcome),
             Tag::Heartbeat => self.heartbeat_answered(outcome),
-            Tag::Delivery(attempt) => {
-                self.delivery_answered(attempt, outcome);
-                self.finish_stop_when_idle();
-            }
+            Tag::Delivery(attempt) => self.delivery_answered(attempt, outcome),
             Tag::Application(token) => self.emit(Event::Response { token, outcome: outcome.map(Box::new) }),
         }
     }

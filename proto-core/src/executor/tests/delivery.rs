@@ -292,6 +292,8 @@ fn stopping_waits_for_what_is_to_be_delivered_but_not_for_ever() {
     assert_eq!(rig.executor.end_state(), None);
     rig.wait(millis(1));
     assert_eq!(rig.executor.end_state(), Some(&End::Stopped));
+    let told = rig.events.iter().filter(|event| matches!(event, Event::Ended(_))).count();
+    assert_eq!((told, rig.orders.len()), (1, 1), "it ends once, and closes once");
 }
 
 #[test]

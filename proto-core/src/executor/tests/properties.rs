@@ -22,6 +22,7 @@ enum Step {
     Answer(u8),
     /// A call of the application.
     Call(u8, u8, u8),
+    Stop,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -41,6 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (0..8_u8, 0..2_u8, 0..4_u8).prop_map(|(what, session, call)| Step::Ask(what, session, call)),
         12 => (0..8_u8).prop_map(Step::Answer),
         12 => (0..12_u8, 0..2_u8, 0..4_u8).prop_map(|(what, session, call)| Step::Call(what, session, call)),
+        1 => Just(Step::Stop),
     ]
 }
 
@@ -49,6 +51,7 @@ struct Any {
     rig: Rig,
     /// Calls that were accepted, or ended: none of them may be offered again.
     taken: BTreeSet<(SessionId, ToolCallId)>,
+    ended: bool,
 }
 
 impl Any {
@@ -66,6 +69,10 @@ impl Any {
             Step::Back(millis) => {
                 let earlier = Time::from_millis((rig.now.as_nanos() / 1_000_000).saturating_sub(millis));
                 rig.executor.feed(earlier, Input::Tick);
+                rig.drain();
+            }
+            Step::Stop => {
+                rig.executor.stop(rig.now, "enough");
                 rig.drain();
             }
             Step::Text(text) => rig.feed(Input::Frame(&text)),
@@ -118,7 +125,9 @@ impl Any {
 
     fn check(&mut self) -> Result<(), TestCaseError> {
         for event in self.rig.events.drain(..) {
+            prop_assert!(!self.ended, "nothing follows the end: {event:?}");
             match event {
+                Event::Ended(_) => self.ended = true,
                 Event::ToolCall(params) => {
                     let call = (params.session_id, params.tool_call_id);
                     prop_assert!(!self.taken.contains(&call), "{call:?} was offered again");
@@ -129,6 +138,10 @@ impl Any {
             }
         }
         let executor = &self.rig.executor;
+        prop_assert_eq!(executor.end_state().is_some(), self.ended);
+        let closes = self.rig.orders.iter().filter(|order| matches!(order, Order::Close(_))).count();
+        let dials = self.rig.orders.iter().filter(|order| matches!(order, Order::Dial(_))).count();
+        prop_assert!(closes <= dials + 1, "a connection is closed once");
         prop_assert!(executor.now >= self.rig.now || executor.end_state().is_some());
         if let Some((at, reason)) = executor.deadline() {
             prop_assert!(at > executor.now, "{reason:?} at {at} was due, now is {}", executor.now);
@@ -152,7 +165,7 @@ impl Any {
 proptest! {
     #[test]
     fn any_sequence_keeps_the_invariants(steps in proptest::collection::vec(step(), 1..120)) {
-        let mut any = Any { rig: Rig::new(config()), taken: BTreeSet::new() };
+        let mut any = Any { rig: Rig::new(config()), taken: BTreeSet::new(), ended: false };
         any.rig.events.clear();
         // Half-way in, so that most steps find something to do.
         any.rig.dial();
@@ -167,7 +180,7 @@ proptest! {
     #[test]
     fn the_same_seed_and_inputs_give_the_same_run(steps in proptest::collection::vec(step(), 1..80)) {
         let run = |steps: &[Step]| {
-            let mut any = Any { rig: Rig::new(config()), taken: BTreeSet::new() };
+            let mut any = Any { rig: Rig::new(config()), taken: BTreeSet::new(), ended: false };
             for step in steps {
                 any.take(step.clone());
             }
