@@ -12,14 +12,14 @@ pub mod url;
 mod wire;
 
 pub use bma_proto_core as proto;
-pub use cancel::{CancelReason, Cancellation, Canceler};
+pub use cancel::{CancelReason, Canceler, Cancellation};
 pub use client::{
     Client, ClientError, ClientEvent, ClientOptions, RequestContext, SessionStop, TokenSource, ToolContext, WeakClient,
     static_token,
 };
 pub use harness::{
-    Authenticator, CallToolOptions, Executor, ExecutorEvent, Harness, HarnessEvent, HarnessOptions, ListenError, Listening,
-    Session, SessionTools, Unauthorized,
+    Authenticator, CallToolOptions, Executor, ExecutorEvent, Harness, HarnessEvent, HarnessOptions, ListenError,
+    Listening, Session, SessionTools, Unauthorized,
 };
 pub use runtime::{BoxFuture, Endpoint, Listener, Readiness, Runtime, Stream, Timer};
 pub use tool::{BashResult, Captured, ToolError, ToolOutput};
