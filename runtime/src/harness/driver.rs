@@ -234,7 +234,7 @@ fn serve(shared: &Arc<ExecutorShared>, id: InboundId, params: AnyParams) {
     let method = params.method();
     let handler = shared.harness.upgrade().and_then(|harness| harness.handler(method));
     let Some(handler) = handler else {
-        let answer = default_answer(&id, &params);
+        let answer = default_answer(shared, &params);
         return answer_request(shared, id, answer);
     };
     let context = RequestContext { request_id: id.request_id().clone() };
@@ -252,10 +252,11 @@ fn serve(shared: &Arc<ExecutorShared>, id: InboundId, params: AnyParams) {
     task::run(&shared.runtime, move || handler(executor, params, context), done);
 }
 
-fn default_answer(id: &InboundId, params: &AnyParams) -> Result<AnyResult, JSONRPCError> {
+fn default_answer(shared: &ExecutorShared, params: &AnyParams) -> Result<AnyResult, JSONRPCError> {
     match params {
         AnyParams::SessionEvent(params) => {
-            let own = || format!("evt_{}", id.request_id().as_json().trim_matches('"'));
+            // Not made of the request's id: the next run of the executor's program begins to count anew.
+            let own = || format!("evt_{:016x}", shared.runtime.seed());
             let event_id = params.event_id.clone().unwrap_or_else(|| own().into());
             Ok(AnyResult::SessionEvent(SessionEventResult {
                 accepted: true,
