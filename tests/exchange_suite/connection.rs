@@ -16,6 +16,7 @@ use bma_runtime::{
 };
 
 use super::{Count, Rig, command, eventually, localhost, on_a_thread, options, text};
+use crate::support::logs;
 use crate::support::proxy::Way;
 use crate::support::raw::{Raw, request_head};
 
@@ -96,6 +97,7 @@ pub async fn a_wrong_token_is_refused_and_ends_the_client(runtime: Arc<dyn Runti
 
 /// It counts as a token that is not to be had now.
 pub async fn a_token_source_that_panics_ends_nothing(runtime: Arc<dyn Runtime>) {
+    logs::expect("the token source panicked");
     let rig = Rig::new(runtime).await;
     let asked = Arc::new(AtomicUsize::new(0));
     let (url, token) = (rig.url(), rig.token.clone());
@@ -121,6 +123,7 @@ pub async fn a_token_source_that_panics_ends_nothing(runtime: Arc<dyn Runtime>) 
 
 /// More often than there are places for connections that are in their upgrade.
 pub async fn an_authenticator_that_panics_lets_nobody_in_and_blocks_nobody(runtime: Arc<dyn Runtime>) {
+    logs::expect("the authenticator panicked");
     let asked = AtomicUsize::new(0);
     let authenticator = Authenticator::new(move |_| {
         let number = asked.fetch_add(1, Ordering::SeqCst);

@@ -14,6 +14,7 @@ use bma_runtime::sync::Event;
 use bma_runtime::{Client, ClientError, Executor, ExecutorEvent, Harness, RequestContext, Runtime};
 
 use super::{Count, Rig, assert_code, options, refused};
+use crate::support::logs;
 
 /// Everything that a method can need.
 const EVERYTHING: &str = r#"{
@@ -126,6 +127,7 @@ pub async fn a_method_that_is_advertised_and_not_served_is_refused_with_its_capa
 
 /// Code, message and data; a panic is an internal error without details.
 pub async fn a_handlers_error_arrives_as_it_was_given(runtime: Arc<dyn Runtime>) {
+    logs::expect("a method handler panicked");
     let rig = Rig::new(runtime).await;
     let client = client_with(&rig, EVERYTHING);
     let given = JSONRPCError { code: -31_999, message: "of my own \"code\"".to_owned(), data: None }

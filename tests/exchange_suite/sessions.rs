@@ -10,6 +10,7 @@ use bma_runtime::sync::{Event, StateCell};
 use bma_runtime::{CancelReason, ExecutorEvent, Runtime, SessionStop, ToolError, ToolOutput};
 
 use super::{Count, Rig, assert_code, assignment, command, eventually, refused, session_names, start, text, within};
+use crate::support::logs;
 
 /// What the handlers are told, and what both ends say of the session at each step.
 pub async fn a_session_is_set_up_used_and_torn_down(runtime: Arc<dyn Runtime>) {
@@ -87,6 +88,8 @@ pub async fn a_handler_turns_sessions_down(runtime: Arc<dyn Runtime>) {
 
 /// An error of the machine, and the next session is fine.
 pub async fn a_handler_that_panics_turns_the_session_down(runtime: Arc<dyn Runtime>) {
+    logs::expect("the session handler panicked");
+    logs::expect("the session stop handler panicked");
     let rig = Rig::new(runtime).await;
     let client = rig.client();
     client.on_session_assign(|params: SessionAssignParams| async move {

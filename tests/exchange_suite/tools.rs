@@ -13,6 +13,7 @@ use bma_runtime::sync::{Event, StateCell};
 use bma_runtime::{CallToolOptions, CancelReason, ExecutorEvent, HarnessEvent, Runtime, ToolError, ToolOutput};
 
 use super::{Count, Rig, Tally, assert_code, command, refused, start, text, within};
+use crate::support::logs;
 use crate::support::proxy::Way;
 
 fn call_id(id: &str) -> CallToolOptions {
@@ -192,6 +193,7 @@ pub async fn a_deadline_reaches_the_handler(runtime: Arc<dyn Runtime>) {
 
 /// Whatever a handler does, its call ends, and so can the next one.
 pub async fn errors_failures_and_panics_are_told_apart(runtime: Arc<dyn Runtime>) {
+    logs::expect("a tool handler panicked");
     let rig = Rig::new(runtime).await;
     let client = rig.client();
     client.tools().bash(|input, context| {
@@ -306,6 +308,7 @@ pub async fn the_accept_hook_refuses_before_anything_runs(runtime: Arc<dyn Runti
 
 /// A hook's panic harms the call that it was asked about, and nothing else.
 pub async fn a_hook_that_panics_refuses_the_call(runtime: Arc<dyn Runtime>) {
+    logs::expect("a hook panicked");
     let rig = Rig::new(runtime).await;
     let client = rig.client();
     client.tools().bash(|_, _| std::future::ready(Ok::<_, ToolError>("ran")));

@@ -16,11 +16,12 @@ const MAX_KEPT_BYTES: usize = 64 << 20;
 /// Set in the environment, it has the log shown as it comes.
 const SHOW: &str = "BMA_TEST_LOG";
 
-static LOG: Mutex<Log> = Mutex::new(Log { text: String::new(), errors: Vec::new() });
+static LOG: Mutex<Log> = Mutex::new(Log { text: String::new(), errors: Vec::new(), expected: Vec::new() });
 
 struct Log {
     text: String,
     errors: Vec<String>,
+    expected: Vec<&'static str>,
 }
 
 fn log() -> MutexGuard<'static, Log> {
@@ -37,14 +38,21 @@ pub fn record() {
     });
 }
 
-/// Fails when the log has an error whose text contains none of `expected`.
+/// From now on an ERROR with this text is no failure.
 ///
-/// The log is the whole process's, and tests run side by side: what one of them
-/// expects, all of the same file must expect.
+/// The log is the whole process's, and tests run side by side: it holds for
+/// all of them. Say it before it can happen.
+pub fn expect(text: &'static str) {
+    log().expected.push(text);
+}
+
+/// Fails when there is an ERROR in the log that nobody expects.
 #[track_caller]
-pub fn assert_no_error_but(expected: &[&str]) {
-    let unexpected: Vec<_> =
-        log().errors.iter().filter(|error| !expected.iter().any(|known| error.contains(known))).cloned().collect();
+pub fn assert_no_unexpected_error() {
+    let log = log();
+    let unexpected = |error: &&String| !log.expected.iter().any(|text| error.contains(text));
+    let unexpected: Vec<_> = log.errors.iter().filter(unexpected).cloned().collect();
+    drop(log);
     assert!(unexpected.is_empty(), "logged as ERROR: {unexpected:#?}");
 }
 
