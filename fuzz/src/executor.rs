@@ -131,9 +131,8 @@ impl Run {
             ("stopped", _) => drop(executor.session_stopped(&session, true)),
             ("ended", _) => drop(executor.session_ended(now, &session, "over")),
             ("run", _) => {
-                if executor.accept_tool_call(&session, &call).is_ok() {
-                    self.taken.insert((session, call));
-                }
+                let accepted = executor.accept_tool_call(&session, &call).is_ok();
+                self.taken.extend(accepted.then_some((session, call)));
             }
             ("refuse", _) => {
                 drop(executor.refuse_tool_call(&session, &call, &ErrorCode::Forbidden.error("no")));

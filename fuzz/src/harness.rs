@@ -75,9 +75,8 @@ pub fn harness_inputs(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut run = Run::new();
     for (token, step) in (0..).zip(steps(&text)) {
-        match run.take(step, token) {
-            Some(Ok(())) => drop(run.open.insert(token)),
-            Some(Err(_)) | None => {}
+        if let Some(Ok(())) = run.take(step, token) {
+            run.open.insert(token);
         }
         run.drain();
     }
