@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bma_proto_core::Time;
 use bma_proto_core::time::{Reason, earliest};
@@ -21,8 +21,15 @@ const MAX_READS: usize = 4;
 /// A wire buffer that is empty keeps at most this much room.
 const KEEP_WIRE_BYTES: usize = 1024;
 
-/// While more than this waits to be written, nothing is read: the peer must take its answers first.
-const MAX_UNSENT_BYTES: usize = 256 * 1024;
+/// While this much waits to be written, no more frames are taken: they wait
+/// in their machine, where each kind of them has its bound.
+const FULL_WIRE_BYTES: usize = 64 * 1024;
+
+/// Answers that may wait in a machine before nothing is read any more: the peer
+/// must take its answers first. One that keeps to the bound for requests in
+/// flight never has that many. Our own requests do not count: two sides that ask
+/// much at once would wait for each other for ever.
+pub(crate) const MAX_QUEUED_ANSWERS: usize = 512;
 
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH_BYTES]);
@@ -37,8 +44,6 @@ pub(crate) struct Wire {
     written: usize,
     /// Nothing more comes from the stream, or nothing more can go there.
     broken: bool,
-    /// Reading has stopped because too much waits to be written.
-    congested: bool,
 }
 
 /// What reading brought.
@@ -52,7 +57,7 @@ pub(crate) enum Progress {
 
 impl Wire {
     pub(crate) fn new(stream: Box<dyn Stream>, channel: Channel) -> Self {
-        Self { stream, channel, unsent: Vec::new(), written: 0, broken: false, congested: false }
+        Self { stream, channel, unsent: Vec::new(), written: 0, broken: false }
     }
 
     pub(crate) fn channel(&mut self) -> &mut Channel {
@@ -61,8 +66,7 @@ impl Wire {
 
     /// Reads what is there, up to a bound. Pending when there is nothing (any more).
     pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>, now: Time) -> Poll<Progress> {
-        self.congested = self.unsent.len() - self.written > MAX_UNSENT_BYTES;
-        if self.broken || self.congested || self.channel.is_over() {
+        if self.broken || self.channel.is_over() {
             return Poll::Pending;
         }
         SCRATCH.with_borrow_mut(|scratch| {
@@ -94,6 +98,11 @@ impl Wire {
         self.channel.poll()
     }
 
+    /// Whether a frame can be taken. One that is broken takes all of them, to nowhere.
+    pub(crate) fn has_room(&self) -> bool {
+        self.broken || self.unsent.len() - self.written < FULL_WIRE_BYTES
+    }
+
     /// Queues a text frame. False when the channel takes none any more: its end follows.
     pub(crate) fn send(&mut self, text: &str) -> bool {
         self.channel.send_text(text, &mut self.unsent).is_ok()
@@ -106,21 +115,30 @@ impl Wire {
         }
     }
 
-    /// Writes what can be written now. True when reading had stopped and can go on.
+    /// Writes what can be written now. True when there was no room for frames and now is.
     pub(crate) fn flush(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
+        let was_full = !self.has_room();
         let _ = self.poll_flush(cx, now);
-        self.congested && self.unsent.len() - self.written <= MAX_UNSENT_BYTES
+        was_full && self.has_room()
     }
 
     /// Writes everything that waits. Ready once all of it is gone, or cannot go.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>, now: Time) -> Poll<()> {
         self.channel.transmit(&mut self.unsent);
         while self.written < self.unsent.len() && !self.broken {
-            match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.unsent[self.written..])) {
-                Ok(0) => self.stream_ended(now),
-                Ok(bytes) => self.written += bytes,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => self.stream_ended(now),
+            match Pin::new(&mut self.stream).poll_write(cx, &self.unsent[self.written..]) {
+                Poll::Ready(Ok(0)) => self.stream_ended(now),
+                Poll::Ready(Ok(bytes)) => self.written += bytes,
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Poll::Ready(Err(_)) => self.stream_ended(now),
+                Poll::Pending => {
+                    // What is written is given back also while there is always something left.
+                    if self.written >= self.unsent.len() / 2 {
+                        self.unsent.drain(..self.written);
+                        self.written = 0;
+                    }
+                    return Poll::Pending;
+                }
             }
         }
         self.written = 0;

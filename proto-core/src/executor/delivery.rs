@@ -112,7 +112,7 @@ impl Executor {
             }
         };
         match sent {
-            Ok(()) => {}
+            Ok(_) => {}
             // Too many requests wait: an own shortage, which passes and uses up no attempt.
             Err(Misuse::Backlog(_)) => self.retry_after(self.config.delivery_base_delay, attempt),
             Err(Misuse::NotConnected) => self.held.push(attempt),
@@ -125,7 +125,7 @@ impl Executor {
         self.under_way.remove(delivery);
     }
 
-    fn send_result(&mut self, result: &ToolResultParams, attempt: Attempt) -> Result<(), Misuse> {
+    fn send_result(&mut self, result: &ToolResultParams, attempt: Attempt) -> Result<u64, Misuse> {
         let tag = Tag::Delivery(attempt);
         match self.peer.request::<methods::ToolResult>(self.now, result, tag.clone()) {
             Err(Misuse::FrameTooLarge { limit, .. }) => {

@@ -19,6 +19,9 @@ use crate::time::{Machine, Reason, Time, earliest};
 /// Frames that may wait before best-effort ones (progress, status) are dropped.
 const MAX_QUEUED_FOR_BEST_EFFORT: usize = 256;
 
+/// The same in bytes.
+const MAX_QUEUED_BYTES_FOR_BEST_EFFORT: usize = 256 * 1024;
+
 /// What a request of ours was for.
 #[derive(Clone, Debug)]
 pub(super) enum Tag {
@@ -193,7 +196,8 @@ impl Executor {
     pub fn request(&mut self, now: Time, params: &AnyParams, token: u64, timeout: Duration) -> Result<(), CallError> {
         self.advance(now);
         self.require_up()?;
-        Ok(self.peer.request_any(self.now, params, Tag::Application(token), timeout)?)
+        self.peer.request_any(self.now, params, Tag::Application(token), timeout)?;
+        Ok(())
     }
 
     /// Sends a notification. Best effort: `false` when it was dropped, because
@@ -202,7 +206,9 @@ impl Executor {
     /// # Errors
     /// When the notification can never be sent, such as one over the frame limit.
     pub fn notify<M: NotificationMethod>(&mut self, params: &M::Params) -> Result<bool, CallError> {
-        if !matches!(self.link, Link::Up(_)) || self.peer.queued_frames() >= MAX_QUEUED_FOR_BEST_EFFORT {
+        let much_waits = self.peer.queued_frames() >= MAX_QUEUED_FOR_BEST_EFFORT
+            || self.peer.queued_bytes() >= MAX_QUEUED_BYTES_FOR_BEST_EFFORT;
+        if !matches!(self.link, Link::Up(_)) || much_waits {
             self.dropped_previews += 1;
             return Ok(false);
         }
@@ -362,6 +368,27 @@ impl Executor {
     /// The JSON-RPC id of a request that is being served: the idempotency key of some methods.
     pub fn request_id(id: &InboundId) -> &RequestId {
         id.request_id()
+    }
+}
+
+/// For a driver whose connection takes no more frames just now.
+impl Executor {
+    /// As [`poll`](Machine::poll), but leaves frames where they are while the
+    /// connection has no room for them: there they are counted and bounded.
+    #[must_use]
+    pub fn poll_without_frames(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// As [`deadline`](Machine::deadline), for as long as the frames that wait cannot be taken.
+    #[must_use]
+    pub fn deadline_without_frames(&self) -> Option<(Time, Reason)> {
+        if self.outputs.is_empty() { self.clock_deadline() } else { Some((self.now, Reason::OutputQueued)) }
+    }
+
+    /// Answers that wait to be written: see [`Peer::queued_answers`].
+    pub fn queued_answers(&self) -> usize {
+        self.peer.queued_answers()
     }
 }
 

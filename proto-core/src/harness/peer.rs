@@ -13,11 +13,14 @@ use crate::contract::{
     ToolCallId, methods,
 };
 use crate::rng::Rng;
-use crate::rpc::{self, InboundId, Peer, RequestError, Side};
+use crate::rpc::{self, InboundId, Misuse, Peer, RequestError, Side};
 use crate::time::{Machine, Reason, Time, earliest, rfc3339};
 
 /// Answers to `session.event` that are kept to answer a repeated request with the first result.
 const MAX_REMEMBERED_EVENTS: usize = 1024;
+
+/// Bytes that may wait to be written before notifications are turned down.
+const MAX_QUEUED_BYTES_FOR_NOTIFICATIONS: usize = 1 << 20;
 
 /// What a request of ours was for.
 #[derive(Clone, Debug)]
@@ -252,9 +255,12 @@ impl ExecutorPeer {
     /// Sends a notification of any method.
     ///
     /// # Errors
-    /// When it cannot be sent: nothing was.
+    /// When it cannot be sent, or too much waits to be written already: nothing was sent.
     pub fn notify(&mut self, params: &AnyParams) -> Result<(), CallError> {
         self.require_present()?;
+        if self.peer.queued_bytes() >= MAX_QUEUED_BYTES_FOR_NOTIFICATIONS {
+            return Err(CallError::Send(Misuse::Backlog(self.peer.queued_frames())));
+        }
         Ok(self.peer.notify_any(params)?)
     }
 
@@ -423,6 +429,27 @@ impl ExecutorPeer {
         if self.draining && self.sessions.is_empty() {
             self.leave(Gone::Drained, CloseCode::Drained.number(), CloseCode::Drained.meaning());
         }
+    }
+}
+
+/// For a driver whose connection takes no more frames just now.
+impl ExecutorPeer {
+    /// As [`poll`](Machine::poll), but leaves frames where they are while the
+    /// connection has no room for them: there they are counted and bounded.
+    #[must_use]
+    pub fn poll_without_frames(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// As [`deadline`](Machine::deadline), for as long as the frames that wait cannot be taken.
+    #[must_use]
+    pub fn deadline_without_frames(&self) -> Option<(Time, Reason)> {
+        if self.outputs.is_empty() { self.clock_deadline() } else { Some((self.now, Reason::OutputQueued)) }
+    }
+
+    /// Answers that wait to be written: see [`Peer::queued_answers`].
+    pub fn queued_answers(&self) -> usize {
+        self.peer.queued_answers()
     }
 }
 

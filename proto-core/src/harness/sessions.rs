@@ -307,7 +307,8 @@ impl ExecutorPeer {
         if !self.sessions.contains_key(&params.session_id) {
             return Err(unbound(&params.session_id));
         }
-        Ok(self.peer.request::<methods::ToolCancel>(self.now, params, Tag::Application(token))?)
+        self.peer.request::<methods::ToolCancel>(self.now, params, Tag::Application(token))?;
+        Ok(())
     }
 
     /// Sends `session.stop`; [`Completion::Ended`] comes with `token` once the
@@ -458,9 +459,9 @@ impl ExecutorPeer {
 }
 
 /// What cannot be sent for lack of a connection waits for the next one.
-fn unless_unconnected(sent: Result<(), Misuse>) -> Result<(), CallError> {
+fn unless_unconnected(sent: Result<u64, Misuse>) -> Result<(), CallError> {
     match sent {
-        Ok(()) | Err(Misuse::NotConnected) => Ok(()),
+        Ok(_) | Err(Misuse::NotConnected) => Ok(()),
         Err(misuse) => Err(CallError::Send(misuse)),
     }
 }

@@ -336,9 +336,12 @@ fn bad_answer(loose: &Loose<'_>) -> Result<JSONRPCError, String> {
         Some(_) if loose.result.is_some_and(|result| result.get() != "null") => {
             Err("the answer carries both `result` and `error`".to_owned())
         }
-        Some(error) => match serde_json::from_str::<LooseError>(error.get()) {
-            Ok(LooseError { code, message }) => Ok(JSONRPCError { code, message, data: None }),
-            Err(error) => Err(format!("the error object cannot be read: {}", problem(&error))),
+        Some(error) => match serde_json::from_str(error.get()).or_else(|_| {
+            let loose: LooseError = serde_json::from_str(error.get())?;
+            Ok(JSONRPCError { code: loose.code, message: loose.message, data: None })
+        }) {
+            Ok(error) => Ok(error),
+            Err::<_, serde_json::Error>(error) => Err(format!("the error object cannot be read: {}", problem(&error))),
         },
         None => Err("the result has another shape than the contract gives it".to_owned()),
     }

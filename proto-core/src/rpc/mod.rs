@@ -34,6 +34,8 @@
 mod decode;
 mod encode;
 mod id;
+mod inbound;
+mod outbox;
 mod peer;
 #[cfg(test)]
 mod tests;

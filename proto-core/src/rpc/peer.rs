@@ -8,6 +8,8 @@ use serde::Serialize;
 use super::decode::{self, Oversized, Verdict};
 use super::encode;
 use super::id::{RequestId, own_number};
+use super::inbound::Inbound;
+use super::outbox::Outbox;
 use crate::contract::{
     AnyParams, AnyResult, Direction, ErrorCode, JSONRPCError, Kind, Method, NotificationMethod, RequestMethod, defaults,
 };
@@ -208,7 +210,7 @@ pub struct Peer<T> {
     waiting: BTreeMap<u64, String>,
     inflight: usize,
     inbound: Inbound,
-    outbox: VecDeque<String>,
+    outbox: Outbox,
     events: VecDeque<Event<T>>,
     counters: Counters,
 }
@@ -227,7 +229,7 @@ impl<T> Peer<T> {
             waiting: BTreeMap::new(),
             inflight: 0,
             inbound: Inbound::default(),
-            outbox: VecDeque::new(),
+            outbox: Outbox::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
         }
@@ -261,6 +263,19 @@ impl<T> Peer<T> {
     /// Frames that wait to be written.
     pub fn queued_frames(&self) -> usize {
         self.outbox.len()
+    }
+
+    /// Bytes that wait to be written.
+    pub fn queued_bytes(&self) -> usize {
+        self.outbox.bytes()
+    }
+
+    /// Answers that wait to be written. A driver that reads no further while
+    /// there are many makes a peer that asks take its answers first; a peer that
+    /// keeps to the in-flight bound never has that many. Requests of ours must
+    /// not stop the reading: two sides that ask at once would wait for each other.
+    pub fn queued_answers(&self) -> usize {
+        self.outbox.answers()
     }
 
     /// A connection is there. One that was there before is gone.
@@ -403,18 +418,19 @@ impl<T> Peer<T> {
     fn free_place(&mut self) {
         self.inflight = self.inflight.saturating_sub(1);
         while self.inflight < self.config.max_inflight {
-            let Some((_, frame)) = self.waiting.pop_first() else { break };
-            self.outbox.push_back(frame);
+            let Some((number, frame)) = self.waiting.pop_first() else { break };
+            self.outbox.request(number, frame);
             self.inflight += 1;
         }
     }
 
     /// Sends a request; its response carries `tag`. It times out after the
-    /// configured time.
+    /// configured time. Returns its number, by which it can be
+    /// [withdrawn](Peer::withdraw) while it is not on its way.
     ///
     /// # Errors
     /// [`Misuse`]: nothing was sent.
-    pub fn request<M: RequestMethod>(&mut self, now: Time, params: &M::Params, tag: T) -> Result<(), Misuse> {
+    pub fn request<M: RequestMethod>(&mut self, now: Time, params: &M::Params, tag: T) -> Result<u64, Misuse> {
         self.request_with(now, M::METHOD, params, tag, self.config.request_timeout)
     }
 
@@ -422,7 +438,7 @@ impl<T> Peer<T> {
     ///
     /// # Errors
     /// [`Misuse`]: nothing was sent.
-    pub fn request_any(&mut self, now: Time, params: &AnyParams, tag: T, timeout: Duration) -> Result<(), Misuse> {
+    pub fn request_any(&mut self, now: Time, params: &AnyParams, tag: T, timeout: Duration) -> Result<u64, Misuse> {
         self.request_with(now, params.method(), params, tag, timeout)
     }
 
@@ -437,7 +453,12 @@ impl<T> Peer<T> {
         params: &P,
         tag: T,
         timeout: Duration,
-    ) -> Result<(), Misuse> {
+    ) -> Result<u64, Misuse> {
+        let number = self.next_number;
+        let frame =
+            encode::request(number, method, params).map_err(|reason| Misuse::Unserializable { method, reason })?;
+        // What can never be sent is told first: the caller may keep the rest for the next connection.
+        self.check_size(method, &frame)?;
         if self.connection.is_none() {
             return Err(Misuse::NotConnected);
         }
@@ -446,10 +467,6 @@ impl<T> Peer<T> {
         if waits && self.waiting.len() >= self.config.max_waiting {
             return Err(Misuse::Backlog(self.waiting.len()));
         }
-        let number = self.next_number;
-        let frame =
-            encode::request(number, method, params).map_err(|reason| Misuse::Unserializable { method, reason })?;
-        self.check_size(method, &frame)?;
         self.next_number += 1;
         let expires = self.now + timeout;
         self.expiries.insert((expires, number));
@@ -458,9 +475,23 @@ impl<T> Peer<T> {
             self.waiting.insert(number, frame);
         } else {
             self.inflight += 1;
-            self.outbox.push_back(frame);
+            self.outbox.request(number, frame);
         }
-        Ok(())
+        Ok(number)
+    }
+
+    /// Takes back a request that is not on its way yet, and returns its tag:
+    /// the other side will never see it. `None` when it has left, or has ended.
+    pub fn withdraw(&mut self, number: u64) -> Option<T> {
+        if self.waiting.remove(&number).is_none() {
+            if !self.outbox.withdraw(number) {
+                return None;
+            }
+            self.free_place();
+        }
+        let pending = self.pending.remove(&number)?;
+        self.expiries.remove(&(pending.expires, number));
+        Some(pending.tag)
     }
 
     /// Sends a notification.
@@ -485,7 +516,7 @@ impl<T> Peer<T> {
         }
         let frame = encode::notification(method, params).map_err(|reason| Misuse::Unserializable { method, reason })?;
         self.check_size(method, &frame)?;
-        self.outbox.push_back(frame);
+        self.outbox.notification(frame);
         Ok(())
     }
 
@@ -514,7 +545,7 @@ impl<T> Peer<T> {
         }
         let limit = self.config.max_frame_bytes;
         let error = match encode::success(&id.id, result) {
-            Ok(frame) if frame.len() <= limit => return self.outbox.push_back(frame),
+            Ok(frame) if frame.len() <= limit => return self.outbox.answer(frame),
             Ok(frame) => {
                 let message = format!("the result has {} bytes, the frame limit is {limit}", frame.len());
                 ErrorCode::PayloadTooLarge.error(message)
@@ -540,7 +571,7 @@ impl<T> Peer<T> {
             let message = error.message.chars().take(SHORT_MESSAGE_CHARS).collect();
             frame = encode::failure(id, &JSONRPCError { code: error.code, message, data: None });
         }
-        self.outbox.push_back(frame);
+        self.outbox.answer(frame);
     }
 
     fn close_inbound(&mut self, id: &InboundId) -> bool {
@@ -550,7 +581,7 @@ impl<T> Peer<T> {
     /// The next frame to write, oldest first.
     #[must_use]
     pub fn next_frame(&mut self) -> Option<String> {
-        self.outbox.pop_front()
+        self.outbox.pop()
     }
 
     /// When the next request of ours expires.
@@ -583,49 +614,6 @@ fn has_reserve(method: Method) -> bool {
         | Method::ProcessInterrupt
         | Method::ProcessTerminate => true,
         other => other.name().starts_with("executor."),
-    }
-}
-
-/// The requests of the other side that are unanswered: slots that are used
-/// again, each with a serial number so that an old id finds nothing.
-#[derive(Clone, Debug, Default)]
-struct Inbound {
-    slots: Vec<u64>,
-    free: Vec<usize>,
-    open: usize,
-    serial: u64,
-}
-
-impl Inbound {
-    const CLOSED: u64 = 0;
-
-    fn open(&mut self) -> (usize, u64) {
-        self.open += 1;
-        self.serial += 1;
-        match self.free.pop() {
-            Some(slot) => {
-                if let Some(entry) = self.slots.get_mut(slot) {
-                    *entry = self.serial;
-                }
-                (slot, self.serial)
-            }
-            None => {
-                self.slots.push(self.serial);
-                (self.slots.len() - 1, self.serial)
-            }
-        }
-    }
-
-    fn close(&mut self, slot: usize, serial: u64) -> bool {
-        match self.slots.get_mut(slot) {
-            Some(entry) if *entry == serial => {
-                *entry = Self::CLOSED;
-                self.free.push(slot);
-                self.open -= 1;
-                true
-            }
-            _ => false,
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bma_proto_core::contract::{ExecutorTokenResponse, ProtocolVersion};
-use bma_proto_core::executor::{Dial, DialError, End, Event, Input, Output, TokenError};
+use bma_proto_core::executor::{Dial, DialError, End, Event, Executor, Input, Output, TokenError};
 use bma_proto_core::time::earliest;
 use bma_proto_core::websocket::{self, Limits, Target};
 use bma_proto_core::{Machine, Time};
@@ -17,7 +17,7 @@ use crate::cancel::CancelReason;
 use crate::connect;
 use crate::runtime::{BoxFuture, Timer};
 use crate::task;
-use crate::wire::{Progress, Wire, told};
+use crate::wire::{MAX_QUEUED_ANSWERS, Progress, Wire, told};
 
 /// Rounds that one poll makes before it lets other tasks run.
 const MAX_ROUNDS: usize = 16;
@@ -71,6 +71,9 @@ impl Driver {
     /// Reads from the connection and feeds the machine.
     fn receive(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
         let Some(wire) = &mut self.wire else { return false };
+        if self.shared.lock().machine.queued_answers() > MAX_QUEUED_ANSWERS {
+            return false; // goes on when the drain has taken some of them
+        }
         let read = wire.poll_receive(cx, now);
         let mut locked = self.shared.lock();
         let mut any = false;
@@ -107,7 +110,7 @@ impl Driver {
             let shared = Arc::clone(&self.shared);
             let mut locked = shared.lock();
             let mut fetch = false;
-            while let Some(output) = locked.machine.poll() {
+            while let Some(output) = next_output(&mut locked.machine, self.wire.as_ref()) {
                 any = true;
                 match output {
                     Output::Frame(text) => {
@@ -204,6 +207,11 @@ impl Driver {
     }
 }
 
+/// The machine's next output. Frames wait in it while the connection has no room for them.
+fn next_output(machine: &mut Executor, wire: Option<&Wire>) -> Option<Output> {
+    if wire.is_none_or(Wire::has_room) { machine.poll() } else { machine.poll_without_frames() }
+}
+
 fn register(locked: &mut Locked, cx: &mut Context<'_>) {
     match &mut locked.waker {
         Some(waker) => waker.clone_from(cx.waker()),
@@ -233,7 +241,10 @@ impl Future for Driver {
             if driver.end.is_some() && driver.wire.is_none() {
                 return Poll::Pending; // for the handlers
             }
-            let machine = driver.shared.lock().machine.deadline();
+            let machine = match &driver.wire {
+                Some(wire) if !wire.has_room() => driver.shared.lock().machine.deadline_without_frames(),
+                _ => driver.shared.lock().machine.deadline(),
+            };
             let wire = driver.wire.as_ref().and_then(Wire::deadline);
             let deadline = earliest(machine, wire).map(|(at, _)| at);
             driver.timer.set(deadline);

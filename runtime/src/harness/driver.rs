@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bma_proto_core::contract::{AnyParams, AnyResult, CloseCode, ErrorCode, JSONRPCError, SessionEventResult};
-use bma_proto_core::harness::{CallError, Completion, Event, Gone, Input, Output, Registration};
+use bma_proto_core::harness::{CallError, Completion, Event, ExecutorPeer, Gone, Input, Output, Registration};
 use bma_proto_core::rpc::InboundId;
 use bma_proto_core::time::earliest;
 use bma_proto_core::websocket;
@@ -18,7 +18,7 @@ use super::{HarnessEvent, Shared};
 use crate::client::RequestContext;
 use crate::runtime::Timer;
 use crate::task::{self, Caught};
-use crate::wire::{Progress, Wire};
+use crate::wire::{MAX_QUEUED_ANSWERS, Progress, Wire};
 
 /// Rounds that one poll makes before it lets other tasks run.
 const MAX_ROUNDS: usize = 16;
@@ -82,6 +82,9 @@ impl Driver {
     /// Reads from the connection and feeds the machine.
     fn receive(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
         let Some(wire) = &mut self.wire else { return false };
+        if self.shared.lock().machine.queued_answers() > MAX_QUEUED_ANSWERS {
+            return false; // goes on when the drain has taken some of them
+        }
         let read = wire.poll_receive(cx, now);
         let mut locked = self.shared.lock();
         let mut any = false;
@@ -117,7 +120,7 @@ impl Driver {
         loop {
             let shared = Arc::clone(&self.shared);
             let mut locked = shared.lock();
-            while let Some(output) = locked.machine.poll() {
+            while let Some(output) = next_output(&mut locked.machine, self.wire.as_ref()) {
                 any = true;
                 match output {
                     Output::Frame(text) => {
@@ -278,6 +281,11 @@ fn answer_request(shared: &ExecutorShared, id: InboundId, answer: Result<AnyResu
     });
 }
 
+/// The machine's next output. Frames wait in it while the connection has no room for them.
+fn next_output(machine: &mut ExecutorPeer, wire: Option<&Wire>) -> Option<Output> {
+    if wire.is_none_or(Wire::has_room) { machine.poll() } else { machine.poll_without_frames() }
+}
+
 fn register(locked: &mut Locked, cx: &mut Context<'_>) {
     match &mut locked.waker {
         Some(waker) => waker.clone_from(cx.waker()),
@@ -316,7 +324,10 @@ impl Future for Driver {
                 continue;
             }
             driver.yielded = false;
-            let machine = driver.shared.lock().machine.deadline();
+            let machine = match &driver.wire {
+                Some(wire) if !wire.has_room() => driver.shared.lock().machine.deadline_without_frames(),
+                _ => driver.shared.lock().machine.deadline(),
+            };
             let wire = driver.wire.as_ref().and_then(Wire::deadline);
             let deadline = earliest(machine, wire).map(|(at, _)| at);
             driver.timer.set(deadline);
