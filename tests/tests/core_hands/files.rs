@@ -104,7 +104,8 @@ impl Gate {
     fn wait(&self) {
         self.held.fetch_add(1, Ordering::SeqCst);
         let open = self.open.lock().unwrap();
-        drop(self.opened.wait_while(open, |open| !*open).unwrap());
+        // A case that fails opens nothing any more: its threads must end all the same.
+        drop(self.opened.wait_timeout_while(open, Duration::from_secs(20), |open| !*open).unwrap());
     }
 
     fn open(&self) {
