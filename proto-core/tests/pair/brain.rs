@@ -11,6 +11,8 @@ use bma_proto_core::contract::{
 };
 use bma_proto_core::harness::{CallError, Completion, Config, Event, ExecutorPeer, Gone, Registry};
 
+use bma_proto_core::rpc::RequestError;
+
 use crate::hands::Ledger;
 use crate::wire::Dice;
 
@@ -90,6 +92,11 @@ impl Guest {
 
     pub(crate) fn is_idle(&self) -> bool {
         self.asks.is_empty() && self.sessions.is_empty()
+    }
+
+    /// Whether something waits that nobody has to do anything more for.
+    pub(crate) fn waits(&self) -> bool {
+        self.asks.values().any(|ask| matches!(ask, Ask::Assign(_) | Ask::Call(..) | Ask::Cancel))
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -234,19 +241,18 @@ impl Guest {
                 let overdue = self.stops.get(&session).is_some_and(|at| now.saturating_since(*at).as_secs() >= 30);
                 let lost = self.machine.gone().is_some()
                     || self.lost.contains(&session)
-                    || excuses.ledger.lease_lost.contains(&session);
-                // Nor is anything known of a session that was never confirmed, or of a call that got
-                // lost while the session ended: it never ran, but its harness cannot know.
-                let unconfirmed = !self.accepted.contains(&session) || !excuses.ledger.ran.contains(&call);
-                assert!(
-                    excuses.weather && (lost || overdue || unconfirmed),
-                    "{call} of {session} is not unknown: {reason}"
-                );
+                    || excuses.ledger.lease_lost.contains(&session)
+                    || !self.accepted.contains(&session);
+                // A call that got lost while its session ended never ran, but its harness cannot know.
+                let never_ran = !excuses.ledger.ran.contains(&call);
+                let excused = never_ran || excuses.weather && (lost || overdue);
+                assert!(excused, "{call} of {session} is not unknown: {reason}");
                 Told::Unknown
             }
             // It was stopped first: its end is told by itself.
             (Ask::Assign(_), Err(CallError::SessionEnded { .. })) => Told::Nothing,
-            (Ask::Assign(session), Err(_)) => {
+            (Ask::Assign(session), Err(error)) => {
+                assert!(excuses.weather || !timed_out(&error), "{session}: {error}");
                 self.forget(&session);
                 Told::Nothing
             }
@@ -260,12 +266,17 @@ impl Guest {
             (Ask::Call(_, call), Err(CallError::Request(error))) => {
                 // Refused by the application, or not acknowledged in time.
                 assert!(!self.recorded.contains_key(&call), "{call}: {error}");
+                assert!(excuses.weather || !matches!(error, RequestError::Timeout(_)), "{call}: {error}");
                 Told::Nothing
             }
             (Ask::Call(..), Err(CallError::SessionEnded { .. })) => Told::Nothing,
             (ask, outcome) => panic!("{ask:?} ended with {outcome:?}"),
         }
     }
+}
+
+fn timed_out(error: &CallError) -> bool {
+    matches!(error, CallError::Request(RequestError::Timeout(_)))
 }
 
 /// What an event meant.

@@ -74,7 +74,8 @@ impl Hands {
                 if reason == StopCause::LeaseExpired {
                     ledger.lease_lost.insert(session_id.clone());
                 }
-                vec![(dice.up_to(soon), Work::Ended(session_id))]
+                // Longer than the way back sometimes: the id may be assigned again before it is free.
+                vec![(dice.up_to(Duration::from_secs(4)), Work::Ended(session_id))]
             }
             Event::ToolCall(params) => {
                 let (session, call) = (params.session_id, params.tool_call_id);

@@ -10,6 +10,7 @@
 //! - an unknown outcome is told only when the executor was really lost;
 //! - everything that was asked for ends once;
 //! - a tick at a deadline moves it on, and an idle poll stays idle;
+//! - connections that are cut, and known to be, lose nothing;
 //! - when the weather clears, everything drains and the two work together again.
 //!
 //! [`Executor`]: bma_proto_core::executor::Executor
@@ -27,12 +28,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use world::{Tally, World};
 
 /// Seeds of an ordinary run; `BMA_SIM_SEEDS` sets another number.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 200;
 
 /// Runs one seed to its end. Gives every frame that was written, with its time.
 fn run(seed: u64, shown: bool) -> (Vec<String>, Tally) {
     let mut world = World::new(seed, shown);
     world.stormy();
+    world.gusty();
     world.calm();
     world.exam();
     world.farewell();
@@ -64,7 +66,7 @@ fn any_weather_is_weathered() {
     // The weather is worth the name, and does not keep everybody at home.
     println!("{all:?}");
     assert!(all.frames > 100_000 && all.connections > 3_000 && all.results > 20_000, "{all:?}");
-    assert!(all.unknown > 500 && all.leases > 50, "{all:?}");
+    assert!(all.unknown > 500 && all.leases > 40, "{all:?}");
 }
 
 #[test]

@@ -15,6 +15,16 @@ use crate::wire::{Connection, Dice, End};
 /// Steps of one world. Only a livelock needs more.
 const MAX_STEPS: u64 = 500_000;
 
+/// What the weather may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sky {
+    /// Anything.
+    Storm,
+    /// Connections are cut, and both ends learn of it at once.
+    Gusts,
+    Clear,
+}
+
 /// What is going to happen.
 #[derive(Clone, Debug)]
 enum Happening {
@@ -84,8 +94,8 @@ pub(crate) struct World {
     ledger: Ledger,
     /// Whether authentication pins the executor's identity.
     pinned: bool,
-    storm: bool,
-    /// Whether an unknown outcome can still come from the storm.
+    sky: Sky,
+    /// Whether something can still go wrong because of the storm.
     aftermath: bool,
     /// Tokens and dials fail until then.
     outage: Time,
@@ -118,7 +128,7 @@ impl World {
             heard: BTreeMap::new(),
             ledger: Ledger::default(),
             pinned,
-            storm: false,
+            sky: Sky::Clear,
             aftermath: true,
             outage: Time::ORIGIN,
             counter: 0,
@@ -141,25 +151,30 @@ impl World {
 
     /// Some minutes of anything.
     pub(crate) fn stormy(&mut self) {
-        self.storm = true;
+        self.sky = Sky::Storm;
         self.plan(Duration::ZERO, Happening::Whim);
         self.plan(Duration::from_secs(5), Happening::Weather);
         let minutes = Duration::from_secs(120) + self.dice.up_to(Duration::from_secs(120));
         self.run_for(minutes);
-        self.storm = false;
         self.outage = Time::ORIGIN;
+    }
+
+    /// Connections are still cut now and then. Once the storm's consequences are over
+    /// (a silent connection noticed, a lease run out), nothing goes wrong any more.
+    pub(crate) fn gusty(&mut self) {
+        self.sky = Sky::Gusts;
+        self.run_for(Duration::from_secs(120));
+        self.aftermath = false;
+        self.run_for(Duration::from_secs(60));
     }
 
     /// The weather clears, nobody asks for anything new, and everything drains.
     pub(crate) fn calm(&mut self) {
-        for (&connection, wire) in &self.connections.clone() {
-            if wire.is_cut() {
-                for to in [End::Hands, End::Brain] {
-                    self.plan(Duration::ZERO, Happening::Closed { connection, to, code: None });
-                }
-            }
-        }
+        self.sky = Sky::Clear;
         self.run_for(Duration::from_secs(30));
+        for guest in self.brain.guests.values() {
+            assert!(!guest.waits(), "everything has its end: {}", guest.describe());
+        }
         let now = self.now;
         for guest in self.brain.guests.values_mut() {
             for session in guest.session_list() {
@@ -167,9 +182,7 @@ impl World {
                 guest.stop(now, &session, self.counter);
             }
         }
-        // Longer than a lease, a time-out, and a stop that nobody obeys.
-        self.run_for(Duration::from_secs(150));
-        self.aftermath = false;
+        self.run_for(Duration::from_secs(10));
         assert_eq!(self.hands.machine.state(), &ConnectionState::Ready, "connected again");
         assert_eq!(self.hands.machine.active_sessions(), [] as [SessionId; 0]);
         assert_eq!(self.hands.open_calls(), 0);
@@ -207,7 +220,7 @@ impl World {
             *counter += 1;
             guest.stop(now, &"exam".into(), *counter);
         });
-        self.run_for(Duration::from_secs(3));
+        self.run_for(Duration::from_secs(6));
         let guest = self.brain.guests.values().next().unwrap();
         assert!(guest.is_idle(), "{}", guest.describe());
         assert_eq!(self.hands.machine.active_sessions(), []);
@@ -340,7 +353,7 @@ impl World {
                 self.hands.machine.feed(self.now, executor::Input::Token(token));
             }
             Happening::Dialed { run } if run == self.hands.run => {
-                if self.now < self.outage || self.storm && self.dice.one_in(8) {
+                if self.now < self.outage || self.sky == Sky::Storm && self.dice.one_in(8) {
                     let error = DialError::Failed("an outage".to_owned());
                     return self.hands.machine.feed(self.now, executor::Input::DialFailed(error));
                 }
@@ -363,7 +376,7 @@ impl World {
             Happening::Token { .. } | Happening::Dialed { .. } | Happening::Works { .. } | Happening::Starts { .. } => {
             }
             Happening::Whim => {
-                if self.storm {
+                if self.sky != Sky::Clear {
                     let guests: Vec<_> = self.brain.guests.keys().cloned().collect();
                     if let Some(id) = self.dice.pick(&guests) {
                         let guest = self.brain.guests.get_mut(id).unwrap();
@@ -374,7 +387,7 @@ impl World {
                 }
             }
             Happening::Weather => {
-                if self.storm {
+                if self.sky != Sky::Clear {
                     self.weather();
                     let after = self.dice.up_to(Duration::from_secs(20));
                     self.plan(after, Happening::Weather);
@@ -387,6 +400,12 @@ impl World {
 
     fn weather(&mut self) {
         match self.dice.below(16) {
+            _ if self.sky == Sky::Gusts => {
+                // One that the storm has cut in silence is found out by its ends alone.
+                if let Some(connection) = self.hands_connection.filter(|it| !self.connections[it].is_cut()) {
+                    self.gust(connection);
+                }
+            }
             0 => self.kill_hands(),
             1 => self.kill_brain(),
             2 | 3 => self.outage = self.now + self.dice.up_to(Duration::from_secs(30)),
@@ -407,6 +426,15 @@ impl World {
                 1 => self.dice.up_to(Duration::from_secs(20)),
                 _ => self.dice.up_to(Duration::from_millis(200)),
             };
+            self.plan(after, Happening::Closed { connection, to, code: None });
+        }
+    }
+
+    /// Breaks a connection, and both ends learn of it at once.
+    fn gust(&mut self, connection: u64) {
+        self.connections.get_mut(&connection).unwrap().break_at(self.now, &mut self.dice);
+        for to in [End::Hands, End::Brain] {
+            let after = self.dice.up_to(Duration::from_millis(200));
             self.plan(after, Happening::Closed { connection, to, code: None });
         }
     }
@@ -501,7 +529,7 @@ impl World {
                 }
                 executor::Output::Event(Event::Ended(end)) => {
                     if self.supervised {
-                        assert!(self.storm, "it does not end in good weather: {end}");
+                        assert!(self.sky == Sky::Storm, "it does not end in good weather: {end}");
                         for guest in self.brain.guests.values_mut() {
                             guest.lose_program();
                         }
@@ -532,9 +560,9 @@ impl World {
             }
             return;
         }
-        let executor_id = self.pinned.then(|| ExecutorId::from("exec_pinned"));
-        let placed = read_registration(frame).and_then(|registration| {
-            let placement = self.brain.registry.place(&Principal { executor_id }, &registration)?;
+        let principal = if self.pinned { Principal::pinned("exec_pinned".into()) } else { Principal::anonymous() };
+        let placed = read_registration(frame).and_then(|mut registration| {
+            let placement = self.brain.registry.place(&principal, &mut registration)?;
             Ok((registration, placement))
         });
         let (registration, placement) = placed.unwrap_or_else(|refusal| panic!("refused: {}", refusal.frame));
