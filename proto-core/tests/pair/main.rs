@@ -28,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use world::{Tally, World};
 
 /// Seeds of an ordinary run; `BMA_SIM_SEEDS` sets another number.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 100;
 
 /// Runs one seed to its end. Gives every frame that was written, with its time.
 fn run(seed: u64, shown: bool) -> (Vec<String>, Tally) {
@@ -65,8 +65,8 @@ fn any_weather_is_weathered() {
     }
     // The weather is worth the name, and does not keep everybody at home.
     println!("{all:?}");
-    assert!(all.frames > 100_000 && all.connections > 3_000 && all.results > 20_000, "{all:?}");
-    assert!(all.unknown > 500 && all.leases > 40, "{all:?}");
+    assert!(all.frames > 100_000 && all.connections > 1_500 && all.results > 20_000, "{all:?}");
+    assert!(all.unknown > 500 && all.leases > 15, "{all:?}");
 }
 
 #[test]
