@@ -82,7 +82,7 @@ fn check_params(params: &AnyParams) {
     let mut sender: Peer<()> = connected(side);
     let sent = match method.kind() {
         Kind::Notification => sender.notify_any(params),
-        Kind::Request => sender.request_any(Time::ORIGIN, params, (), Duration::from_secs(1)),
+        Kind::Request => sender.request_any(Time::ORIGIN, params, (), Duration::from_secs(1)).map(drop),
     };
     if sent.is_err() {
         return; // written anew it can be longer than it came

@@ -175,3 +175,93 @@ pub(crate) fn told(closed: &Closed) -> (Option<u16>, String) {
         _ => (None, closed.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test panics on purpose")]
+
+    use std::task::Waker;
+
+    use bma_proto_core::websocket::{Limits, Role, Target, Upgraded};
+
+    use super::*;
+
+    /// A stream that takes little at a time and gives nothing.
+    #[derive(Debug)]
+    struct Narrow {
+        taken: usize,
+        takes_now: usize,
+    }
+
+    impl AsyncRead for Narrow {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut [u8]) -> Poll<io::Result<usize>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Narrow {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            if self.takes_now == 0 {
+                self.takes_now = 9_000;
+                return Poll::Pending;
+            }
+            let takes = bytes.len().min(self.takes_now);
+            self.takes_now -= takes;
+            self.taken += takes;
+            Poll::Ready(Ok(takes))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn wire() -> Wire {
+        let upgraded = Upgraded {
+            role: Role::Server,
+            protocol: "bma.executor.v1.1".to_owned(),
+            target: Target::Control,
+            limits: Limits::default(),
+        };
+        let mut wire =
+            Wire::new(Box::new(Narrow { taken: 0, takes_now: 0 }), Channel::upgraded(Time::ORIGIN, upgraded));
+        assert!(matches!(wire.output(), Some(Output::Open { .. })));
+        wire
+    }
+
+    #[test]
+    fn a_link_that_is_never_idle_costs_no_more_for_it() {
+        let mut wire = wire();
+        let mut cx = Context::from_waker(Waker::noop());
+        let frame = "x".repeat(10_000);
+        let mut sent = 0;
+        for _ in 0..10_000 {
+            while wire.has_room() {
+                assert!(wire.send(&frame));
+                sent += frame.len();
+            }
+            let _ = wire.flush(&mut cx, Time::ORIGIN);
+            assert!(wire.unsent.capacity() <= 4 * FULL_WIRE_BYTES, "{} bytes", wire.unsent.capacity());
+        }
+        assert!(sent > 20_000_000, "the link moved on: {sent}");
+    }
+
+    #[test]
+    fn a_full_link_says_when_there_is_room_again() {
+        let mut wire = wire();
+        let mut cx = Context::from_waker(Waker::noop());
+        while wire.has_room() {
+            wire.send(&"x".repeat(10_000));
+        }
+        let mut passes = 0;
+        while !wire.flush(&mut cx, Time::ORIGIN) {
+            passes += 1;
+            assert!(passes < 100, "there is room, and nobody was told");
+        }
+        assert!(wire.has_room());
+    }
+}
