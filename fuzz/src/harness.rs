@@ -35,9 +35,13 @@ pub fn registration(data: &[u8]) {
     let mut registry = Registry::new(&config, 7);
     for (n, frame) in text.lines().take(64).enumerate() {
         let refusal = match read_registration(frame) {
-            Ok(registration) => {
-                let executor_id = (n % 3 == 0).then(|| format!("pinned-{}", n % 5).into());
-                match registry.place(&Principal { executor_id }, &registration) {
+            Ok(mut registration) => {
+                let principal = match n % 3 {
+                    0 => Principal::pinned(format!("pinned-{}", n % 5).into()),
+                    1 => Principal::subject(format!("subject-{}", n % 2)),
+                    _ => Principal::anonymous(),
+                };
+                match registry.place(&principal, &mut registration) {
                     Ok(placement) => {
                         attach(&config, registration, placement);
                         continue;
@@ -47,7 +51,7 @@ pub fn registration(data: &[u8]) {
             }
             Err(refusal) => refusal,
         };
-        assert!((4002..=4003).contains(&refusal.code), "{refusal:?}");
+        assert!([1013, 4002, 4003].contains(&refusal.code), "{refusal:?}");
         assert!(refusal.frame.len() <= 65_536);
         assert!(!refusal.reason.is_empty());
     }

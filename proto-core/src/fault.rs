@@ -50,7 +50,14 @@ macro_rules! fault_methods {
                 self.fault().reason
             }
 
-            /// Whether the same may be asked again, once the cause has passed.
+            /// Whether asking again can help, once the cause has passed. It says nothing
+            /// about what the first asking did: after an error that leaves that open
+            /// (no answer in time, a connection that was lost before the answer) the
+            /// request may have taken effect. Then ask again only where a second time
+            /// does no harm: a method that only reads, or one with the same key
+            /// ([`Method::idempotent_by`]), such as a tool call under its `tool_call_id`.
+            /// What was never sent, or was answered with an error, may be asked again
+            /// in any case.
             pub fn is_retryable(&self) -> bool {
                 self.fault().retryable
             }
@@ -103,6 +110,7 @@ impl harness::CallError {
             Self::OutcomeUnknown(_) => Fault::new(ErrorCode::InternalError, "outcome_unknown"),
             Self::ResultForgotten => Fault::new(ErrorCode::NotFound, "result_forgotten"),
             Self::SessionExists(_) => Fault::new(ErrorCode::Conflict, "session_exists"),
+            Self::NotPlain { .. } => Fault::new(ErrorCode::InvalidRequest, "not_plain"),
             Self::NotServed { .. } => Fault::plain(ErrorCode::CapabilityUnavailable),
             Self::ExecutorGone(_) => Fault::new(ErrorCode::NotFound, "executor_gone"),
         }

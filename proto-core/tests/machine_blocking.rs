@@ -99,8 +99,8 @@ impl Brain {
     }
 
     fn register(&mut self, now: Time, text: &str) {
-        let registration = read_registration(text).unwrap();
-        let placement = self.registry.place(&Principal::default(), &registration).unwrap();
+        let mut registration = read_registration(text).unwrap();
+        let placement = self.registry.place(&Principal::anonymous(), &mut registration).unwrap();
         if let Placement::New(id) = placement {
             assert!(self.peer.is_none(), "one executor");
             self.peer = Some(ExecutorPeer::new(Arc::new(Config::default()), id, now, 7));

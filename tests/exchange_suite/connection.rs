@@ -321,7 +321,7 @@ pub async fn f64_a_slow_connection_is_not_taken_for_a_dead_one(runtime: Arc<dyn 
 
 /// F62: the newer one wins, and the older one does not come back.
 pub async fn f62_a_second_program_of_the_same_identity_takes_over(runtime: Arc<dyn Runtime>) {
-    let pinned = Authenticator::new(|_| std::future::ready(Ok(Principal { executor_id: Some("the-machine".into()) })));
+    let pinned = Authenticator::new(|_| std::future::ready(Ok(Principal::pinned("the-machine".into()))));
     let rig = Rig::with(runtime, |options| options.authenticator = pinned).await;
     let proxy = rig.proxy();
     let first = rig.client_by(&proxy);

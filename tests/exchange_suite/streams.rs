@@ -99,7 +99,7 @@ async fn http_server(runtime: Arc<dyn Runtime>, harness: Harness, token: String,
             stream.write_all(answer.as_bytes()).await.unwrap();
             let upgraded =
                 Upgraded { role: Role::Server, protocol, target: Target::Control, limits: Default::default() };
-            let principal = Principal { executor_id: Some("known-to-the-server".into()) };
+            let principal = Principal::pinned("known-to-the-server".into());
             harness.serve_upgraded(stream, upgraded, principal);
         }
     };

@@ -5,6 +5,8 @@
 //! executor's [`ExecutorPeer`], which lives on, and counts its lease, while
 //! nothing is connected.
 
+mod calls;
+mod events;
 mod peer;
 mod registry;
 mod sessions;
@@ -203,6 +205,14 @@ pub enum CallError {
     /// The executor's session exists already under another assignment.
     #[error("session {0} is bound already: use another session id")]
     SessionExists(SessionId),
+    /// It is not asked for by a plain request: nothing was sent.
+    #[error("{method} is not sent as a plain request: {instead}")]
+    NotPlain {
+        /// The method.
+        method: &'static str,
+        /// What to do.
+        instead: &'static str,
+    },
     /// The executor does not advertise what the method needs, or is too old for it.
     #[error("the executor does not serve {method}: {missing}")]
     NotServed {

@@ -4,20 +4,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::events::{Admission, Events};
 use super::registry::Registration;
 use super::sessions::Bound;
 use super::{CallError, Completion, Config, Event, Gone, Input, Output};
 use crate::contract::{
-    AnyParams, AnyResult, Capabilities, CloseCode, ConnectionId, ErrorCode, ExecutorHeartbeatResult, ExecutorId,
-    ExecutorInfo, ExecutorRegisterResult, JSONRPCError, Method, ProtocolVersion, SessionEventResult, SessionId,
-    ToolCallId, methods,
+    AnyParams, AnyResult, Capabilities, CloseCode, ConnectionId, Direction, ErrorCode, ExecutorDrainResult,
+    ExecutorHeartbeatResult, ExecutorId, ExecutorInfo, ExecutorRegisterResult, JSONRPCError, Kind, Method,
+    ProtocolVersion, SessionId, ToolCallId, methods,
 };
 use crate::rng::Rng;
 use crate::rpc::{self, InboundId, Misuse, Peer, RequestError, Side};
 use crate::time::{Machine, Reason, Time, earliest, rfc3339};
-
-/// Answers to `session.event` that are kept to answer a repeated request with the first result.
-const MAX_REMEMBERED_EVENTS: usize = 1024;
 
 /// Bytes that may wait to be written before notifications are turned down.
 const MAX_QUEUED_BYTES_FOR_NOTIFICATIONS: usize = 1 << 20;
@@ -60,18 +58,21 @@ pub struct ExecutorPeer {
     connection_id: Option<ConnectionId>,
     pub(super) peer: Peer<Tag>,
     last_heard: Time,
-    pub(super) draining: bool,
+    /// It was asked to take no new sessions, and did not refuse.
+    draining: bool,
     gone: Option<Gone>,
     pub(super) sessions: BTreeMap<SessionId, Bound>,
     /// Sessions bound so far.
     pub(super) bindings: u64,
-    /// Calls that are open, over all sessions.
+    /// Calls that somebody waits for, over all sessions.
     pub(super) open_calls: usize,
+    /// Calls that nobody waits for any more, oldest first.
+    pub(super) given_up: VecDeque<(Binding, ToolCallId)>,
     /// Sessions that were told to stop, and when they count as ended all the same.
     pub(super) stop_deadlines: BTreeSet<(Time, SessionId)>,
     /// What the wall clock showed, as time since the Unix epoch, and when that was.
     wall_clock: (Duration, Time),
-    remembered_events: VecDeque<(Box<str>, SessionEventResult)>,
+    events: Events,
     pub(super) outputs: VecDeque<Output>,
 }
 
@@ -85,10 +86,12 @@ impl ExecutorPeer {
         bounds.max_inflight = inflight.max(1);
         // An executor delivers as many results as it was given calls.
         bounds.max_inbound = bounds.max_inbound.max(inflight.saturating_mul(4));
+        let mut rng = Rng::new(seed);
         Self {
             config,
             now,
-            rng: Rng::new(seed),
+            events: Events::new(rng.next_u64()),
+            rng,
             id,
             info: ExecutorInfo::default(),
             capabilities: Capabilities::default(),
@@ -101,9 +104,9 @@ impl ExecutorPeer {
             sessions: BTreeMap::new(),
             bindings: 0,
             open_calls: 0,
+            given_up: VecDeque::new(),
             stop_deadlines: BTreeSet::new(),
             wall_clock: (Duration::ZERO, now),
-            remembered_events: VecDeque::new(),
             outputs: VecDeque::new(),
         }
     }
@@ -135,7 +138,7 @@ impl ExecutorPeer {
         self.connection_id.as_ref()
     }
 
-    /// Tool calls that have no result yet, over all sessions.
+    /// Tool calls that have no result yet and that somebody waits for, over all sessions.
     pub fn open_calls(&self) -> usize {
         self.open_calls
     }
@@ -160,7 +163,7 @@ impl ExecutorPeer {
             let message = "the executor's earlier registration is being given up: try again";
             let refusal = registration.refuse(&ErrorCode::ExecutorBusy.error(message).with_retryable(true));
             self.outputs.push_back(Output::Frame(refusal.frame));
-            self.outputs.push_back(Output::Close { code: 1001, reason: "try again" });
+            self.outputs.push_back(Output::Close { code: refusal.code, reason: "try again" });
             return;
         }
         self.wall_clock = (unix_time, self.now);
@@ -168,14 +171,16 @@ impl ExecutorPeer {
         let resumed = self.protocol != ProtocolVersion::default();
         let params = *registration.params;
         if params.resume.is_none() {
-            // Another run of the program: its request ids begin anew.
-            self.remembered_events.clear();
+            // Another run of the program: what the one before has sent is not repeated.
+            self.events.clear();
         }
         self.info = params.executor;
         self.capabilities = params.capabilities;
         self.protocol = params.protocol;
         self.last_heard = self.now;
-        let connection_id: ConnectionId = self.rng.id("conn_").into();
+        // One that no registry has placed gets an id all the same.
+        let made_up = || self.rng.id("conn_").into();
+        let connection_id: ConnectionId = registration.connection_id.unwrap_or_else(made_up);
         self.connection_id = Some(connection_id.clone());
         self.peer.connect();
         let id = self.peer.adopt(registration.request);
@@ -201,6 +206,7 @@ impl ExecutorPeer {
 
     fn lose_connection(&mut self) {
         self.connection_id = None;
+        self.events.connection_lost();
         for tag in self.peer.disconnect() {
             self.request_ended(tag, Err(RequestError::Disconnected));
         }
@@ -237,18 +243,20 @@ impl ExecutorPeer {
 
     // Requests.
 
-    /// Sends a request of any method; its result comes with `token`.
+    /// Sends a request of a method that executors serve; its result comes with `token`.
     ///
     /// # Errors
-    /// When it cannot be sent: nothing was, and `token` does not come back.
+    /// When it cannot be sent: nothing was, and `token` does not come back. What
+    /// this machine keeps account of is no plain request: sessions and tool calls
+    /// have methods of their own here.
     pub fn request(&mut self, now: Time, params: &AnyParams, token: u64, timeout: Duration) -> Result<(), CallError> {
         self.advance(now);
         self.require_present()?;
+        require_plain(params.method())?;
         self.require_served(params.method())?;
         let drain = matches!(params, AnyParams::ExecutorDrain(_));
         let tag = if drain { Tag::Drain(token) } else { Tag::Application(token) };
         self.peer.request_any(self.now, params, tag, timeout)?;
-        self.draining |= drain;
         Ok(())
     }
 
@@ -266,22 +274,20 @@ impl ExecutorPeer {
 
     /// Answers an [`Event::Request`].
     pub fn reply(&mut self, id: InboundId, result: &AnyResult) {
-        if let AnyResult::SessionEvent(result) = result {
-            self.remember_event(id.request_id().as_json(), result);
+        if let AnyResult::SessionEvent(answer) = result {
+            for repeated in self.events.answered(&id, answer) {
+                self.peer.reply_any(repeated, result);
+            }
         }
         self.peer.reply_any(id, result);
     }
 
     /// Answers an [`Event::Request`] with an error.
     pub fn refuse(&mut self, id: InboundId, error: &JSONRPCError) {
-        self.peer.refuse(id, error);
-    }
-
-    fn remember_event(&mut self, id: &str, result: &SessionEventResult) {
-        if self.remembered_events.len() >= MAX_REMEMBERED_EVENTS {
-            self.remembered_events.pop_front();
+        for repeated in self.events.refused(&id) {
+            self.peer.refuse(repeated, error);
         }
-        self.remembered_events.push_back((id.into(), result.clone()));
+        self.peer.refuse(id, error);
     }
 
     pub(super) fn require_present(&self) -> Result<(), CallError> {
@@ -346,16 +352,11 @@ impl ExecutorPeer {
             AnyParams::SessionReady(params) => self.ready_came(id, &params),
             AnyParams::SessionEnded(params) => self.ended_came(id, params),
             AnyParams::ToolResult(params) => self.result_came(id, params),
-            AnyParams::SessionEvent(params) => {
-                let known = self.remembered_events.iter().find(|(known, _)| **known == *id.request_id().as_json());
-                match known {
-                    Some((_, result)) => {
-                        let result = result.clone();
-                        self.peer.reply::<methods::SessionEvent>(id, &result);
-                    }
-                    None => self.emit(Event::Request { id, params: Box::new(AnyParams::SessionEvent(params)) }),
-                }
-            }
+            AnyParams::SessionEvent(params) => match self.events.admit(id.clone(), &params) {
+                Admission::New => self.emit(Event::Request { id, params: Box::new(AnyParams::SessionEvent(params)) }),
+                Admission::Waits => {}
+                Admission::Answered(id, answer) => self.peer.reply::<methods::SessionEvent>(id, &answer),
+            },
             other => self.emit(Event::Request { id, params: Box::new(other) }),
         }
     }
@@ -386,10 +387,16 @@ impl ExecutorPeer {
             Tag::Stop(binding) => self.stop_answered(&binding, outcome),
             Tag::Nobody => {}
             Tag::Drain(token) => {
+                let refused = matches!(
+                    &outcome,
+                    Err(RequestError::Refused(_))
+                        | Ok(AnyResult::ExecutorDrain(ExecutorDrainResult { accepted: false, .. }))
+                );
                 // An executor that is away learns of it when it comes back.
-                let back = outcome != Err(RequestError::Disconnected);
+                let away = outcome == Err(RequestError::Disconnected);
+                self.draining |= !refused;
                 self.request_ended(Tag::Application(token), outcome);
-                if back {
+                if !away {
                     self.leave_when_drained();
                 }
             }
@@ -487,6 +494,20 @@ impl Machine for ExecutorPeer {
         }
         self.clock_deadline()
     }
+}
+
+/// What this machine keeps account of is not to be sent past it.
+fn require_plain(method: Method) -> Result<(), CallError> {
+    let instead = match method {
+        Method::SessionAssign => "assign the session",
+        Method::SessionStop => "stop the session",
+        Method::ToolCall => "call the session's tool",
+        Method::ToolCancel => "cancel the session's tool call",
+        other if other.direction() == Direction::ExecutorToHarness => "executors send it, and the harness answers",
+        other if other.kind() == Kind::Notification => "it has no answer, notify the executor",
+        _ => return Ok(()),
+    };
+    Err(CallError::NotPlain { method: method.name(), instead })
 }
 
 fn millis(duration: Duration) -> i64 {

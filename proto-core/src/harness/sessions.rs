@@ -1,30 +1,45 @@
-//! The sessions that an executor was given, and their tool calls.
+//! The sessions that an executor was given.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use super::calls::OpenCall;
 use super::peer::{Binding, ExecutorPeer, Tag};
 use super::{CallError, Completion, Event};
-use crate::calls::{CallTable, Known};
+use crate::calls::CallTable;
 use crate::contract::{
-    Ack, AnyResult, ErrorCode, Secret, SessionAssignParams, SessionEndedParams, SessionId, SessionReadyParams,
-    SessionStopParams, ToolCallId, ToolCallParams, ToolCancelParams, ToolResultParams, methods,
+    Ack, AnyResult, ErrorCode, Method, Secret, SessionAssignParams, SessionEndedParams, SessionId, SessionReadyParams,
+    SessionStopParams, ToolCancelParams, WorkId, methods,
 };
 use crate::rpc::{InboundId, Misuse, RequestError};
 use crate::time::Time;
 
-/// How much longer than asked a stop may take before the session counts as ended.
-const STOP_ALLOWANCE: Duration = Duration::from_secs(5);
+/// How much longer than asked the executor may take to answer, and after a stop to report the end.
+const ALLOWANCE: Duration = Duration::from_secs(5);
 
 /// A session that is bound to this executor.
 #[derive(Clone, Debug)]
 pub(super) struct Bound {
     /// Which binding it is.
-    number: u64,
+    pub(super) number: u64,
+    /// What `session.ready` has to show.
+    work_id: WorkId,
+    lease_token: Secret,
     phase: Phase,
     ready: bool,
     ready_waiters: Vec<u64>,
-    calls: CallTable<OpenCall>,
+    pub(super) calls: CallTable<OpenCall>,
+    /// Cancels for when the executor is back, of calls that were open when its connection was lost.
+    pub(super) cancels: Vec<ToolCancelParams>,
+}
+
+impl Bound {
+    /// Why it was told to stop, if it was.
+    pub(super) fn stopping(&self) -> Option<&str> {
+        match &self.phase {
+            Phase::Stopping { params, .. } => Some(&params.reason),
+            Phase::Assigning { .. } | Phase::Active => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -37,27 +52,16 @@ enum Phase {
     Stopping { params: SessionStopParams, tokens: Vec<u64> },
 }
 
-/// A call that has no result yet.
-#[derive(Clone, Debug)]
-pub(super) struct OpenCall {
-    /// Kept until the executor has acknowledged the call: after a reconnect it
-    /// is sent again, which is safe because one id never runs twice.
-    unacknowledged: Option<Box<ToolCallParams>>,
-    waiter: Option<u64>,
-    more_waiters: Vec<u64>,
-}
-
-impl OpenCall {
-    fn take_waiters(&mut self) -> impl Iterator<Item = u64> + use<> {
-        self.waiter.take().into_iter().chain(std::mem::take(&mut self.more_waiters))
-    }
-}
-
 impl ExecutorPeer {
     /// Binds a session and sends `session.assign`. It is bound before that is
     /// sent, so that its readiness may come before the answer. A work id and a
-    /// lease token are made up when they are empty. While nothing is connected
-    /// the assignment waits for the executor's return.
+    /// lease token are made up when they are empty: the executor shows them when
+    /// it is ready, which ties that to this assignment and not to an earlier one
+    /// of the same id. While nothing is connected the assignment waits for the
+    /// executor's return.
+    ///
+    /// The answer is waited for as long as for any request, and longer when
+    /// `deadline_ms` gives the executor more than that.
     ///
     /// [`Completion::Result`] comes with `token` once it is accepted.
     ///
@@ -81,10 +85,13 @@ impl ExecutorPeer {
         self.bindings = number;
         let bound = Bound {
             number,
+            work_id: params.work_id.clone(),
+            lease_token: params.lease.token.clone(),
             phase: Phase::Assigning { params: Box::new(params), token },
             ready: false,
             ready_waiters: Vec::new(),
             calls: CallTable::new(self.rng.next_u64()),
+            cancels: Vec::new(),
         };
         self.sessions.insert(session_id, bound);
         Ok(())
@@ -92,7 +99,8 @@ impl ExecutorPeer {
 
     fn send_assign(&mut self, params: &SessionAssignParams, number: u64) -> Result<(), CallError> {
         let tag = Tag::Assign(Binding { session_id: params.session_id.clone(), number });
-        unless_unconnected(self.peer.request::<methods::SessionAssign>(self.now, params, tag))
+        let patience = self.patience(params.deadline_ms);
+        unless_unconnected(self.peer.request_with(self.now, Method::SessionAssign, params, tag, patience)).map(drop)
     }
 
     pub(super) fn assign_answered(&mut self, binding: &Binding, outcome: Result<AnyResult, RequestError>) {
@@ -142,17 +150,6 @@ impl ExecutorPeer {
         self.leave_when_drained();
     }
 
-    /// Ends every open call of a session that is no more.
-    fn end_calls(&mut self, mut calls: CallTable<OpenCall>, error: &CallError) {
-        for call_id in calls.open_ids() {
-            let Some(mut call) = calls.withdraw(&call_id) else { continue };
-            self.open_calls -= 1;
-            for token in call.take_waiters() {
-                self.done(token, Err(error.clone()));
-            }
-        }
-    }
-
     /// Tells an executor to stop a session that is not ours. Nobody waits for it.
     fn stop_stray(&mut self, session_id: SessionId, reason: &str) {
         let params = SessionStopParams { session_id, reason: reason.to_owned(), deadline_ms: None };
@@ -179,6 +176,10 @@ impl ExecutorPeer {
             let message = format!("session {} is not bound to this executor", params.session_id);
             return self.peer.refuse(id, &ErrorCode::SessionNotActive.error(message));
         };
+        if params.work_id != session.work_id || params.lease_token != session.lease_token {
+            let message = format!("session {} is bound by another assignment than this", params.session_id);
+            return self.peer.refuse(id, &ErrorCode::SessionNotActive.error(message));
+        }
         let first = !std::mem::replace(&mut session.ready, true);
         let waiters = std::mem::take(&mut session.ready_waiters);
         self.peer.reply::<methods::SessionReady>(id, &Ack { accepted: true });
@@ -188,127 +189,6 @@ impl ExecutorPeer {
         if first {
             self.emit(Event::SessionReady(params.session_id.clone()));
         }
-    }
-
-    /// Sends a tool call; [`Completion::Tool`] comes with `token`. An id is made
-    /// up when it is empty, and returned. A repeated id joins the open call or
-    /// gets the recorded result: nothing is sent twice. While nothing is
-    /// connected the call waits for the executor's return.
-    ///
-    /// # Errors
-    /// When it cannot be sent: nothing was, and `token` does not come back.
-    pub fn call_tool(&mut self, now: Time, mut params: ToolCallParams, token: u64) -> Result<ToolCallId, CallError> {
-        self.advance(now);
-        self.require_present()?;
-        if params.tool_call_id.is_empty() {
-            params.tool_call_id = self.rng.id("call_").into();
-        }
-        let (open, max_open) = (self.open_calls, self.config.max_open_calls);
-        let call_id = params.tool_call_id.clone();
-        let session = self.sessions.get_mut(&params.session_id).ok_or_else(|| unbound(&params.session_id))?;
-        match session.calls.lookup(&call_id) {
-            Known::Open(call) => {
-                call.more_waiters.push(token);
-                return Ok(call_id);
-            }
-            Known::Done(result) => {
-                let result = Arc::clone(result);
-                self.done(token, Ok(Completion::Tool(result)));
-                return Ok(call_id);
-            }
-            Known::Forgotten => return Err(CallError::ResultForgotten),
-            Known::New => {}
-        }
-        if let Phase::Stopping { params, .. } = &session.phase {
-            return Err(over(&params.session_id, &params.reason));
-        }
-        if open >= max_open || session.calls.is_full() {
-            return Err(CallError::Send(Misuse::Backlog(open)));
-        }
-        let number = session.number;
-        self.send_call(&params, number)?;
-        let call = OpenCall { unacknowledged: Some(Box::new(params)), waiter: Some(token), more_waiters: Vec::new() };
-        let session_id = call.unacknowledged.as_ref().map(|params| params.session_id.clone());
-        if let Some(session) = session_id.and_then(|id| self.sessions.get_mut(&id)) {
-            session.calls.open(call_id.clone(), call);
-            self.open_calls += 1;
-        }
-        Ok(call_id)
-    }
-
-    fn send_call(&mut self, params: &ToolCallParams, number: u64) -> Result<(), CallError> {
-        let binding = Binding { session_id: params.session_id.clone(), number };
-        let tag = Tag::Call(binding, params.tool_call_id.clone());
-        unless_unconnected(self.peer.request::<methods::ToolCall>(self.now, params, tag))
-    }
-
-    pub(super) fn call_answered(
-        &mut self,
-        binding: &Binding,
-        call_id: &ToolCallId,
-        outcome: Result<AnyResult, RequestError>,
-    ) {
-        let session = self.sessions.get_mut(&binding.session_id);
-        let Some(session) = session.filter(|session| session.number == binding.number) else { return };
-        let Some(call) = session.calls.get_open(call_id) else { return };
-        let error = match outcome {
-            Ok(AnyResult::ToolCall(Ack { accepted: true })) => {
-                call.unacknowledged = None;
-                return;
-            }
-            Ok(_) => ErrorCode::Conflict.error("the executor answered accepted=false"),
-            Err(RequestError::Disconnected) => return, // sent again when the executor is back
-            Err(RequestError::Refused(error)) => *error,
-            // It may run all the same: the waiters learn that nothing is known, the result is still taken.
-            Err(error) => {
-                for token in call.take_waiters() {
-                    self.done(token, Err(CallError::Request(error.clone())));
-                }
-                return;
-            }
-        };
-        if let Some(mut call) = session.calls.withdraw(call_id) {
-            self.open_calls -= 1;
-            for token in call.take_waiters() {
-                self.done(token, Err(CallError::Request(RequestError::Refused(Box::new(error.clone())))));
-            }
-        }
-    }
-
-    pub(super) fn result_came(&mut self, id: InboundId, params: ToolResultParams) {
-        let (session_id, call_id) = (params.session_id.clone(), params.tool_call_id.clone());
-        let Some(session) = self.sessions.get_mut(&session_id) else {
-            let message = format!("session {session_id} is not bound to this executor");
-            return self.peer.refuse(id, &ErrorCode::SessionNotActive.error(message));
-        };
-        if let Known::New = session.calls.lookup(&call_id) {
-            let message = format!("session {session_id} has no tool call {call_id}");
-            return self.peer.refuse(id, &ErrorCode::NotFound.error(message));
-        }
-        // A result that is recorded already is acknowledged again: the answer was lost.
-        self.peer.reply::<methods::ToolResult>(id, &Ack { accepted: true });
-        let result = Arc::new(params);
-        if let Some(mut call) = session.calls.finish(&call_id, Arc::clone(&result)) {
-            session.calls.settle(call_id);
-            self.open_calls -= 1;
-            for token in call.take_waiters() {
-                self.done(token, Ok(Completion::Tool(Arc::clone(&result))));
-            }
-        }
-    }
-
-    /// Sends `tool.cancel`; its result comes with `token`. The call still ends with its own result.
-    ///
-    /// # Errors
-    /// When it cannot be sent: nothing was, and `token` does not come back.
-    pub fn cancel_tool(&mut self, now: Time, params: &ToolCancelParams, token: u64) -> Result<(), CallError> {
-        self.advance(now);
-        self.require_present()?;
-        if !self.sessions.contains_key(&params.session_id) {
-            return Err(unbound(&params.session_id));
-        }
-        self.peer.request::<methods::ToolCancel>(self.now, params, Tag::Application(token))?;
-        Ok(())
     }
 
     /// Sends `session.stop`; [`Completion::Ended`] comes with `token` once the
@@ -328,8 +208,8 @@ impl ExecutorPeer {
         }
         let number = session.number;
         self.send_stop(&params, number)?;
-        let within = self.stop_timeout(&params);
-        self.stop_deadlines.insert((self.now + within + STOP_ALLOWANCE, session_id.clone()));
+        let within = self.patience(params.deadline_ms);
+        self.stop_deadlines.insert((self.now + within + ALLOWANCE, session_id.clone()));
         let Some(session) = self.sessions.get_mut(&session_id) else { return Ok(()) };
         let before = std::mem::replace(&mut session.phase, Phase::Stopping { params, tokens: vec![token] });
         if let Phase::Assigning { token, .. } = before {
@@ -338,16 +218,17 @@ impl ExecutorPeer {
         Ok(())
     }
 
-    fn stop_timeout(&self, params: &SessionStopParams) -> Duration {
-        let asked = params.deadline_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
-        self.config.request_timeout.max(asked.unwrap_or_default() + STOP_ALLOWANCE)
+    /// How long the answer to a request with this deadline is waited for.
+    fn patience(&self, deadline_ms: Option<i64>) -> Duration {
+        let asked = deadline_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
+        let asked = asked.map_or(Duration::ZERO, |asked| asked.saturating_add(ALLOWANCE));
+        self.config.request_timeout.max(asked)
     }
 
     fn send_stop(&mut self, params: &SessionStopParams, number: u64) -> Result<(), CallError> {
         let tag = Tag::Stop(Binding { session_id: params.session_id.clone(), number });
-        let timeout = self.stop_timeout(params);
-        let method = crate::contract::Method::SessionStop;
-        unless_unconnected(self.peer.request_with(self.now, method, params, tag, timeout))
+        let patience = self.patience(params.deadline_ms);
+        unless_unconnected(self.peer.request_with(self.now, Method::SessionStop, params, tag, patience)).map(drop)
     }
 
     pub(super) fn stop_answered(&mut self, binding: &Binding, outcome: Result<AnyResult, RequestError>) {
@@ -358,9 +239,21 @@ impl ExecutorPeer {
             Ok(_) => {}
             Err(RequestError::Disconnected) => {} // sent again when the executor is back
             Err(error) if same => {
-                self.end_session(&binding.session_id, &format!("it could not be stopped in order: {error}"));
+                let reason = format!("it could not be stopped in order: {error}");
+                self.drop_session(&binding.session_id, &reason, &error);
             }
             Err(_) => {}
+        }
+    }
+
+    /// Ends a session whose stop came to nothing; the executor may still have it, unless it says that it has not.
+    fn drop_session(&mut self, session_id: &SessionId, reason: &str, error: &RequestError) {
+        self.end_session(session_id, reason);
+        let unknown_there = matches!(
+            error, RequestError::Refused(error) if error.known_code() == Some(ErrorCode::SessionNotActive)
+        );
+        if !unknown_there {
+            self.stop_stray(session_id.clone(), reason);
         }
     }
 
@@ -370,7 +263,9 @@ impl ExecutorPeer {
                 break;
             }
             self.stop_deadlines.pop_first();
-            self.end_session(&session_id, "the executor did not report its end in time");
+            let reason = "the executor did not report its end in time";
+            self.end_session(&session_id, reason);
+            self.stop_stray(session_id, reason);
         }
     }
 
@@ -412,31 +307,45 @@ impl ExecutorPeer {
         self.sessions.keys()
     }
 
+    /// Which binding of its id a session is. An id that is bound again, once its
+    /// first session has ended, is another session with another number.
+    pub fn binding(&self, session_id: &SessionId) -> Option<u64> {
+        self.sessions.get(session_id).map(|session| session.number)
+    }
+
     /// A connection is back: `reported` are the sessions that the executor still has.
     pub(super) fn resume_sessions(&mut self, reported: &[SessionId]) {
         let ours: Vec<_> = self.sessions.keys().cloned().collect();
         for session_id in &ours {
             let Some(session) = self.sessions.get_mut(session_id) else { continue };
             let number = session.number;
+            let here = reported.contains(session_id);
             let sent = match &session.phase {
                 Phase::Assigning { params, .. } => {
                     let params = params.clone();
-                    self.send_assign(&params, number).and_then(|()| self.resend_calls(session_id))
+                    self.send_assign(&params, number)
                 }
-                _ if !reported.contains(session_id) => {
+                _ if !here => {
                     self.end_session(session_id, "the executor came back without it");
                     continue;
                 }
+                // A call that never arrived is refused by a session that is stopping, and so
+                // known not to have run; one that did arrive gets its result.
                 Phase::Stopping { params, .. } => {
                     let params = params.clone();
-                    // A call that never arrived is refused by a session that is stopping, and so
-                    // known not to have run; one that did arrive gets its result.
-                    self.send_stop(&params, number).and_then(|()| self.resend_calls(session_id))
+                    self.send_stop(&params, number)
                 }
-                Phase::Active => self.resend_calls(session_id),
+                Phase::Active => Ok(()),
             };
-            if let Err(error) = sent {
-                self.end_session(session_id, &format!("it could not be resumed: {error}"));
+            match sent {
+                Ok(()) => self.resend_calls(session_id),
+                Err(error) => {
+                    let reason = format!("it could not be resumed: {error}");
+                    self.end_session(session_id, &reason);
+                    if here {
+                        self.stop_stray(session_id.clone(), &reason);
+                    }
+                }
             }
         }
         for session_id in reported {
@@ -445,31 +354,21 @@ impl ExecutorPeer {
             }
         }
     }
-
-    /// Calls that were not acknowledged before the connection was lost.
-    fn resend_calls(&mut self, session_id: &SessionId) -> Result<(), CallError> {
-        let Some(session) = self.sessions.get_mut(session_id) else { return Ok(()) };
-        let number = session.number;
-        let mut unacknowledged = Vec::new();
-        for id in session.calls.open_ids() {
-            unacknowledged.extend(session.calls.get_open(&id).and_then(|call| call.unacknowledged.clone()));
-        }
-        unacknowledged.iter().try_for_each(|params| self.send_call(params, number))
-    }
 }
 
 /// What cannot be sent for lack of a connection waits for the next one.
-fn unless_unconnected(sent: Result<u64, Misuse>) -> Result<(), CallError> {
+pub(super) fn unless_unconnected(sent: Result<u64, Misuse>) -> Result<Option<u64>, CallError> {
     match sent {
-        Ok(_) | Err(Misuse::NotConnected) => Ok(()),
+        Ok(number) => Ok(Some(number)),
+        Err(Misuse::NotConnected) => Ok(None),
         Err(misuse) => Err(CallError::Send(misuse)),
     }
 }
 
-fn unbound(session_id: &SessionId) -> CallError {
+pub(super) fn unbound(session_id: &SessionId) -> CallError {
     over(session_id, "it is not bound to this executor")
 }
 
-fn over(session_id: &SessionId, reason: &str) -> CallError {
+pub(super) fn over(session_id: &SessionId, reason: &str) -> CallError {
     CallError::SessionEnded { session_id: session_id.clone(), reason: reason.to_owned() }
 }

@@ -185,9 +185,9 @@ async fn register(shared: &Arc<Shared>, incoming: Incoming) -> Option<Wire> {
         wire.close(runtime.now(), 4002, "no executor.register in time");
         return Some(wire);
     };
-    let placed = read_registration(&first).and_then(|registration| {
+    let placed = read_registration(&first).and_then(|mut registration| {
         let mut known = shared.known();
-        let placement = known.registry.place(&principal, &registration)?;
+        let placement = known.registry.place(&principal, &mut registration)?;
         let (executor, new) = match placement {
             Placement::Known(id) => (known.executors.get(&id).cloned(), false),
             Placement::New(id) => {

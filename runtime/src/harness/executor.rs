@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use bma_proto_core::contract::{
-    AnyParams, AnyResult, Capabilities, ExecutorDrainParams, ExecutorDrainResult, ExecutorId, ExecutorInfo,
+    AnyParams, AnyResult, Capabilities, ConnectionId, ExecutorDrainParams, ExecutorDrainResult, ExecutorId, ExecutorInfo,
     ProcessStatusParams, ProtocolVersion, RequestMethod, SessionAssignParams, SessionId, SessionStatusParams,
     ToolProgressParams, methods,
 };
@@ -160,6 +160,11 @@ impl Executor {
     /// The protocol version it speaks.
     pub fn protocol(&self) -> ProtocolVersion {
         self.shared.lock().machine.protocol().clone()
+    }
+
+    /// The id of its present connection, if it is connected.
+    pub fn connection_id(&self) -> Option<ConnectionId> {
+        self.shared.lock().machine.connection_id().cloned()
     }
 
     /// Whether it is connected now.

@@ -260,11 +260,12 @@ async fn an_executor_that_comes_back_goes_on_with_its_sessions() {
         async move { session.tools().bash(command("x")).await }
     });
     let asked = peer.expect("tool.call").await;
+    let connection = executor.connection_id().unwrap();
     drop(peer);
     assert!(matches!(comings.next().await, Some(Event::Item(HarnessEvent::Disconnected(_)))));
     let mut peer = Peer::dial(&rig.url(), rig.token.expose(), V1_1).await.unwrap();
     let mut params = registration(V1_1);
-    params["resume"] = json!({"executor_id": executor.id().as_str(), "last_connection_id": null,
+    params["resume"] = json!({"executor_id": executor.id().as_str(), "last_connection_id": connection.as_str(),
         "active_sessions": ["s", "a stray one"]});
     peer.result_of(json!(1), "executor.register", params).await;
     // What was not acknowledged is asked again, under the same call id; the stray session is to stop.

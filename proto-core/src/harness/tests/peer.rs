@@ -133,7 +133,7 @@ fn an_executor_that_is_gone_stays_gone() {
     rig.attach(Value::Null);
     let answer = rig.request_answered("r");
     assert_eq!((&answer["error"]["code"], &answer["error"]["data"]["retryable"]), (&json!(-32009), &json!(true)));
-    assert_eq!(rig.closes, [1001]);
+    assert_eq!(rig.closes, [1013]);
     assert!(rig.events.is_empty());
     assert_eq!((rig.peer.connection_id(), rig.peer.deadline()), (None, None));
 }
