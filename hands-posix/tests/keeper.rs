@@ -149,6 +149,18 @@ fn entry_lost_keeper() {
 }
 
 #[test]
+fn a_command_that_stops_the_keeper_holds_nobody_up() {
+    session(async |session| {
+        // Of a direct child, the parent is the keeper.
+        let stop = "kill -STOP $PPID; echo stopped";
+        for _ in 0..3 {
+            assert_eq!(text(&session.run_for(stop, Duration::from_secs(20)).await), "stopped\nexit_code: 0");
+            assert_eq!(text(&session.run_for("echo next", Duration::from_secs(20)).await), "next\nexit_code: 0");
+        }
+    });
+}
+
+#[test]
 fn an_executable_that_is_no_keeper_is_found_out() {
     let error = Posix::with_keeper(KeeperProgram::at("/bin/true")).unwrap_err();
     assert!(error.to_string().contains("/bin/true does not act as a keeper"), "{error}");

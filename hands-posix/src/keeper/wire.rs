@@ -110,12 +110,21 @@ pub(super) fn numbers(bytes: &[u8]) -> Vec<i32> {
 
 /// Sends one message. Blocks while the other end reads nothing.
 pub(super) fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(SendFlags::empty(), socket, bytes, descriptors)
+}
+
+/// Sends one message, or fails with `WouldBlock` while the other end reads nothing.
+pub(super) fn send_now(socket: impl AsFd, bytes: &[u8]) -> io::Result<()> {
+    send_with(SendFlags::DONTWAIT, socket, bytes, &[])
+}
+
+fn send_with(flags: SendFlags, socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::other("too many descriptors for one message"));
     }
-    let flags = SendFlags::NOSIGNAL;
+    let flags = flags | SendFlags::NOSIGNAL;
     loop {
         match rustix::net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, flags) {
             Ok(_) => return Ok(()),
