@@ -102,15 +102,18 @@ impl Bash {
     pub(super) async fn run_here(&self, call: BashCall) -> Result<BashReport, BashError> {
         let started = self.runtime.now();
         let limit = self.limit(&call, started)?;
-        let running = call.processes.admit()?;
-        let stop = Stop { call: call.cancellation.clone(), session: running.stopped() };
-        let prepared = either(stop.asked(), either(sleep_until(&self.runtime, limit.at), self.prepare(&call))).await;
-        let start = match prepared {
+        let stop = Stop { call: call.cancellation.clone(), session: call.processes.stopped() };
+        let prepare = async {
+            let running = call.processes.admit(&self.runtime).await?;
+            Ok::<_, BashError>((running, self.prepare(&call).await?))
+        };
+        let prepared = either(stop.asked(), either(sleep_until(&self.runtime, limit.at), prepare)).await;
+        let (running, start) = match prepared {
             Either::First(reason) => return Err(BashError::Canceled(reason)),
             Either::Second(Either::First(())) => {
                 return Err(BashError::TimedOut(self.runtime.now().saturating_since(started)));
             }
-            Either::Second(Either::Second(start)) => start?,
+            Either::Second(Either::Second(prepared)) => prepared?,
         };
         let os = self.os.clone();
         // Once it is under way the start is waited for, whatever comes: what it starts must be owned by somebody.

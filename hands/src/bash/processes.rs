@@ -6,7 +6,9 @@ use std::time::Duration;
 use bma_runtime::sync::StateCell;
 use bma_runtime::{CancelReason, Canceler, Cancellation, Runtime};
 
+use super::BashError;
 use super::ending::{EndReport, KILL_LIMIT, TERMINATE_GRACE, end_trees};
+use crate::blocking::{RuntimeEnded, blocking};
 use crate::os::{Leftover, Mark, Os, ProcessTree, Processes, Signal};
 
 /// The most trees of a session, running or left behind.
@@ -15,7 +17,7 @@ pub const MAX_TREES: usize = 64;
 /// The processes of one session: those of running calls, and what finished calls left behind.
 ///
 /// A cheap clone. Everything that it knows is ended by [`end_all`](Self::end_all), which the session's end must
-/// call; dropping the last handle kills what is left, without waiting.
+/// call; dropping the last handle kills what is left on a thread of its own, without waiting for it.
 #[derive(Clone, Debug)]
 pub struct SessionProcesses {
     inner: Arc<Inner>,
@@ -36,7 +38,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Trees {
-    /// Anything was ever started.
+    /// Anything was started, and not everything is known to be gone.
     used: bool,
     running: usize,
     left: Vec<Arc<dyn ProcessTree>>,
@@ -109,10 +111,18 @@ impl SessionProcesses {
             }
         }
         if report.is_empty() {
-            let trees = std::mem::take(&mut self.inner.trees().left);
-            trees.iter().for_each(|tree| {
-                tree.release();
+            let trees = {
+                let mut trees = self.inner.trees();
+                trees.used = trees.running > 0;
+                std::mem::take(&mut trees.left)
+            };
+            let released = blocking(runtime, move || {
+                for tree in trees {
+                    tree.release();
+                }
             });
+            let released = released.await;
+            report.unknown = released.err().map(|ended| ended.to_string());
         }
         if self.inner.trees().running > 0 {
             report.unknown = Some("a call did not stop in time".to_owned());
@@ -136,15 +146,20 @@ impl SessionProcesses {
     }
 
     /// Takes up a call, unless the session stops or is full.
-    pub(super) fn admit(&self) -> Result<Running, Refused> {
+    pub(super) async fn admit(&self, runtime: &Arc<dyn Runtime>) -> Result<Running, BashError> {
+        let mut admitted = self.try_admit();
+        if matches!(admitted, Err(Refused::Full)) {
+            self.forget_ended(runtime).await?;
+            admitted = self.try_admit();
+        }
+        Ok(admitted?)
+    }
+
+    fn try_admit(&self) -> Result<Running, Refused> {
         if self.stopped().is_canceled() {
             return Err(Refused::Stopping);
         }
         let mut trees = self.inner.trees();
-        if trees.running + trees.left.len() >= MAX_TREES {
-            // Some of what was left behind may have ended by itself.
-            trees.left.retain(|tree| tree.release() == Leftover::Possible);
-        }
         if trees.running + trees.left.len() >= MAX_TREES {
             return Err(Refused::Full);
         }
@@ -155,6 +170,18 @@ impl SessionProcesses {
         let running = Running { inner: self.inner.clone() };
         // A stop between the look and the taking up waits for this call, so it must see the stop.
         if self.stopped().is_canceled() { Err(Refused::Stopping) } else { Ok(running) }
+    }
+
+    /// Some of what was left behind may have ended by itself.
+    async fn forget_ended(&self, runtime: &Arc<dyn Runtime>) -> Result<(), RuntimeEnded> {
+        let mut looked_at = self.inner.trees().left.clone();
+        let ended = blocking(runtime, move || {
+            looked_at.retain(|tree| tree.release() == Leftover::None);
+            looked_at
+        });
+        let ended = ended.await?;
+        self.inner.trees().left.retain(|tree| !ended.iter().any(|gone| Arc::ptr_eq(gone, tree)));
+        Ok(())
     }
 }
 
@@ -167,13 +194,24 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let left = std::mem::take(&mut self.trees().left);
-        if !left.is_empty() {
-            // Nobody is left to hear of an error, or to wait.
-            left.iter().for_each(|tree| drop(tree.signal(Signal::Kill)));
-            self.marked.iter().for_each(|marked| drop(marked.signal(Signal::Kill)));
-        }
         self.over.cancel(CancelReason::SessionStopped);
+        let trees = std::mem::take(&mut *self.trees());
+        if !trees.used {
+            return;
+        }
+        let left = trees.left;
+        let marked = self.marked.take();
+        // Nobody is left to hear of an error, or to wait.
+        let kill = Arc::new(move || {
+            left.iter().for_each(|tree| drop(tree.signal(Signal::Kill)));
+            marked.iter().for_each(|marked| drop(marked.signal(Signal::Kill)));
+        });
+        // They are looked for among all processes, which takes too long for a thread that drives tasks, where this
+        // may be. The runtime's own threads may be ending.
+        let there = Arc::clone(&kill);
+        if std::thread::Builder::new().name("bma-end".into()).spawn(move || there()).is_err() {
+            kill();
+        }
     }
 }
 
@@ -181,11 +219,6 @@ impl Running {
     /// The call is over, but not all that it started: the session keeps it.
     pub(super) fn leave_behind(self, tree: Arc<dyn ProcessTree>) {
         self.inner.trees().left.push(tree);
-    }
-
-    /// Asked to stop when the session does.
-    pub(super) fn stopped(&self) -> Cancellation {
-        self.inner.stop.cancellation()
     }
 }
 
@@ -200,4 +233,92 @@ impl Drop for Running {
 /// How long ending a tree may take at most.
 pub(super) fn end_limit() -> Duration {
     TERMINATE_GRACE + KILL_LIMIT
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test panics on purpose
+
+    use std::ffi::OsString;
+    use std::io;
+    use std::path::Path;
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::os::{Directory, Exit, Member, SpawnError, SpawnRequest, Spawned, StatusLost};
+
+    /// A system, and a program that still runs on it. To find its members takes until it is told to go on.
+    #[derive(Clone, Debug)]
+    struct Slow {
+        go_on: Arc<Mutex<mpsc::Receiver<()>>>,
+        killed: mpsc::Sender<bool>,
+    }
+
+    impl Os for Slow {
+        fn shell(&self) -> &str {
+            "sh"
+        }
+        fn shell_argv(&self, _: &str) -> Vec<OsString> {
+            Vec::new()
+        }
+        fn max_command_bytes(&self) -> usize {
+            0
+        }
+        fn open_directory(&self, _: &Path) -> Result<Directory, SpawnError> {
+            Err(SpawnError::NoCommand)
+        }
+        fn spawn(&self, _: SpawnRequest) -> Result<Spawned, SpawnError> {
+            Err(SpawnError::NoCommand)
+        }
+        fn new_mark(&self) -> io::Result<Mark> {
+            Ok(Mark::new("mark"))
+        }
+        fn marked(&self, _: &Mark) -> Arc<dyn Processes> {
+            Arc::new(self.clone())
+        }
+    }
+
+    impl Processes for Slow {
+        fn signal(&self, signal: Signal) -> io::Result<()> {
+            assert_eq!(signal, Signal::Kill);
+            let in_time = self.go_on.lock().unwrap().recv_timeout(Duration::from_secs(20)).is_ok();
+            self.killed.send(in_time).unwrap();
+            Ok(())
+        }
+        fn members(&self) -> io::Result<Vec<Member>> {
+            Ok(Vec::new())
+        }
+    }
+
+    impl ProcessTree for Slow {
+        fn id(&self) -> u32 {
+            7
+        }
+        fn try_wait(&self) -> Result<Option<Exit>, StatusLost> {
+            Ok(None)
+        }
+        fn release(&self) -> Leftover {
+            Leftover::Possible
+        }
+    }
+
+    #[test]
+    fn dropping_a_session_kills_what_is_left_and_keeps_no_thread_waiting() {
+        let ((go, go_on), (killed, kills)) = (mpsc::channel(), mpsc::channel());
+        let slow = Slow { go_on: Arc::new(Mutex::new(go_on)), killed };
+        let processes = SessionProcesses::new(&slow);
+        processes.try_admit().unwrap().leave_behind(Arc::new(slow.clone()));
+        assert_eq!(processes.count(), 1);
+        drop(processes);
+        // Both are told to go on only now: had the drop waited for either, it would have waited in vain.
+        for what in ["what was left behind", "what bears the mark"] {
+            go.send(()).unwrap();
+            assert!(kills.recv().unwrap(), "{what}");
+        }
+
+        // A session in which nothing was started looks for nothing.
+        drop(SessionProcesses::new(&slow));
+        drop(slow);
+        assert!(kills.recv().is_err());
+    }
 }
