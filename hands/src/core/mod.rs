@@ -4,7 +4,7 @@ mod options;
 mod session;
 mod tools;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bma_proto_core::contract::{ErrorCode, ErrorReason, JSONRPCError, SessionAssignParams, SessionId};
-use bma_runtime::{Client, Runtime, SessionStop};
+use bma_runtime::sync::oneshot;
+use bma_runtime::{Client, Runtime, SessionStop, WeakClient};
 
 use crate::bash::{Bash, BashOptions};
 use crate::blocking::blocking;
@@ -54,7 +55,8 @@ struct Shared {
     os: Arc<dyn Os>,
     options: CoreOptions,
     bash: Bash,
-    brains: Mutex<BTreeSet<Arc<str>>>,
+    /// Who is attached. One whose client has ended is forgotten when the next one comes.
+    brains: Mutex<BTreeMap<Arc<str>, WeakClient>>,
     sessions: Mutex<BTreeMap<Key, Slot>>,
     assignments: AtomicU64,
 }
@@ -110,7 +112,7 @@ impl Core {
                 os,
                 options,
                 bash,
-                brains: Mutex::new(BTreeSet::new()),
+                brains: Mutex::default(),
                 sessions: Mutex::new(BTreeMap::new()),
                 assignments: AtomicU64::new(0),
             }),
@@ -119,14 +121,20 @@ impl Core {
 
     /// Serves one brain on `client`: its sessions, and the seven tools in them.
     /// Call it before [`Client::start`]. `brain` names the harness, such as
-    /// `cloud` or `local`, and is part of its sessions' paths.
+    /// `cloud` or `local`, and is part of its sessions' paths. The name is free
+    /// again when the client has ended, or nobody holds it any more.
     ///
     /// # Errors
     /// [`CoreError::DuplicateBrain`].
     pub fn attach(&self, brain: &str, client: &Client) -> Result<(), CoreError> {
         let brain: Arc<str> = brain.into();
-        if !self.shared.brains.lock().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(&brain)) {
-            return Err(CoreError::DuplicateBrain(brain.to_string()));
+        {
+            let mut brains = self.shared.brains.lock().unwrap_or_else(PoisonError::into_inner);
+            brains.retain(|_, client| client.upgrade().is_some_and(|client| client.end_state().is_none()));
+            if brains.contains_key(&brain) {
+                return Err(CoreError::DuplicateBrain(brain.to_string()));
+            }
+            brains.insert(Arc::clone(&brain), client.downgrade());
         }
         let (shared, owner) = (Arc::clone(&self.shared), Arc::clone(&brain));
         client.on_session_assign(move |params| {
@@ -146,9 +154,23 @@ impl Core {
     /// reported to the harnesses: stop the clients first. True when all is gone.
     pub async fn close(&self) -> bool {
         let keys: Vec<Key> = self.shared.sessions().keys().cloned().collect();
+        // Side by side: each may take its whole time.
+        let stopping: Vec<_> = keys
+            .into_iter()
+            .map(|key| {
+                let (sender, stopped) = oneshot::channel();
+                let shared = Arc::clone(&self.shared);
+                self.shared.runtime.spawn(Box::pin(async move {
+                    // Nobody may be waiting any more.
+                    let _ = sender.send(shared.stop(key, None).await);
+                }));
+                stopped
+            })
+            .collect();
         let mut all_gone = true;
-        for key in keys {
-            all_gone &= self.shared.stop(key, None).await;
+        for stopped in stopping {
+            // Without an answer the runtime has ended, and it is not known.
+            all_gone &= stopped.await.unwrap_or(false);
         }
         all_gone
     }

@@ -23,7 +23,8 @@ pub type EndAfterToolCall = Arc<dyn Fn(&SessionAssignParams) -> bool + Send + Sy
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct CoreOptions {
-    /// Holds the workspaces: `<work_root>/<brain>/<session>`. They stay when a session ends.
+    /// Holds the workspaces: `<work_root>/<brain>/<session>`. They stay when a session ends. Directories that
+    /// are missing are made for this user alone.
     pub work_root: PathBuf,
     /// Overrides the directory of a session, such as one project folder for a brain.
     pub workspace: Option<WorkspaceFor>,
@@ -97,7 +98,7 @@ impl CoreOptions {
 
 /// Makes the directory where it is missing, proves that sessions can be made in it, and returns its real path.
 fn make_work_root(path: &Path) -> io::Result<PathBuf> {
-    std::fs::create_dir_all(path)?;
+    make_private_directory(path)?;
     let path = path.canonicalize()?;
     // Permissions alone do not tell: the file system may be read-only. No session's directory begins with a dot.
     let probe = path.join(format!(".bma-probe-{}", std::process::id()));
@@ -107,6 +108,16 @@ fn make_work_root(path: &Path) -> io::Result<PathBuf> {
         Ok(()) | Err(_) => drop(std::fs::remove_dir(&probe)),
     }
     Ok(path)
+}
+
+/// Makes a directory and those above it where they are missing. Nobody but this user gets into those that it makes:
+/// what the tools leave in them may be readable to all, as their umask has it.
+pub(super) fn make_private_directory(path: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
 }
 
 impl fmt::Debug for CoreOptions {
@@ -121,5 +132,33 @@ impl fmt::Debug for CoreOptions {
             .field("env", &self.env)
             .field("session_files_root", &self.session_files_root)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test panics on purpose
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn directories_are_made_for_this_user_alone_and_others_stay_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = folder.path().join("shared");
+        std::fs::create_dir(&shared).unwrap();
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let root = make_work_root(&shared.join("state/work")).unwrap();
+        make_private_directory(&root.join("brain/session")).unwrap();
+        make_private_directory(&root.join("brain/session")).unwrap();
+        assert_eq!(mode(&shared), 0o755);
+        for made in ["state", "state/work", "state/work/brain", "state/work/brain/session"] {
+            assert_eq!(mode(&shared.join(made)), 0o700, "{made}");
+        }
     }
 }

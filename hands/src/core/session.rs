@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bma_proto_core::contract::{SessionAssignParams, SessionId};
 
 use super::CoreOptions;
+use super::options::make_private_directory;
 use crate::bash::SessionProcesses;
 use crate::os::Os;
 use crate::workspace::Workspace;
@@ -70,7 +71,7 @@ pub(super) fn open(
             of_brain.join(directory_name(assignment.session_id.as_str()))
         }
     };
-    std::fs::create_dir_all(&path)?;
+    make_private_directory(&path)?;
     let workspace = Workspace::open(&path).map_err(io::Error::other)?;
     let mut session = CoreSession {
         brain,
