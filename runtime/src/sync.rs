@@ -1,7 +1,8 @@
 //! Small pieces for handing things between tasks, bound to no executor.
 //!
 //! [`oneshot`] carries one value, [`events`] a bounded stream for a reader who
-//! may be slow, and a [`StateCell`] a value that others wait on.
+//! may be slow, [`Subscribers`] the same to many readers, and a [`StateCell`] a
+//! value that others wait on.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -213,6 +214,56 @@ impl<T> fmt::Debug for Events<T> {
     }
 }
 
+/// The readers of what one source tells: each has an [`events`] stream of its own.
+///
+/// Items and wakers are the readers' own code: none of it runs under the lock.
+pub(crate) struct Subscribers<T> {
+    /// `None` once the source has ended. Shared, so that telling holds no lock.
+    senders: Mutex<Option<Arc<Vec<EventSender<T>>>>>,
+    /// How many items a reader may be behind before its oldest are dropped.
+    capacity: usize,
+}
+
+impl<T: Clone> Subscribers<T> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { senders: Mutex::new(Some(Arc::default())), capacity }
+    }
+
+    /// What is told from now on; nothing more when the source has ended.
+    pub(crate) fn subscribe(&self) -> Events<T> {
+        let (sender, receiver) = events(self.capacity, Overflow::DropOldest);
+        // Readers that are gone leave here as well: a quiet source would keep them for ever.
+        self.renew(Some(sender));
+        receiver
+    }
+
+    /// Tells every reader. What one caller tells arrives in its order.
+    pub(crate) fn publish(&self, item: &T) {
+        let Some(senders) = lock(&self.senders).clone() else { return };
+        let all_there = senders.iter().fold(true, |there, sender| sender.send(item.clone()).is_ok() && there);
+        drop(senders);
+        if !all_there {
+            self.renew(None);
+        }
+    }
+
+    /// The source has ended: its readers' streams end after what was told.
+    pub(crate) fn end(&self) {
+        let senders = lock(&self.senders).take();
+        drop(senders);
+    }
+
+    /// Lets the readers go that are gone, and one in.
+    fn renew(&self, added: Option<EventSender<T>>) {
+        let mut locked = lock(&self.senders);
+        let Some(senders) = locked.take() else { return };
+        let there = senders.iter().filter(|sender| !sender.is_closed()).cloned().chain(added).collect();
+        *locked = Some(Arc::new(there));
+        drop(locked);
+        drop(senders);
+    }
+}
+
 /// A value that one side changes and any number of others look at and wait on.
 ///
 /// Clones share the value. There is no closing: an owner that ends sets a last
@@ -393,6 +444,66 @@ mod tests {
         assert!(sender.is_closed());
         assert_eq!(Arc::strong_count(&item), 1);
         assert_eq!(sender.send(item.clone()), Err(item));
+    }
+
+    #[test]
+    fn every_reader_gets_what_is_told_from_its_subscription_on() {
+        let source = Subscribers::new(2);
+        source.publish(&0);
+        let mut first = source.subscribe();
+        source.publish(&1);
+        let mut second = source.subscribe();
+        source.publish(&2);
+        source.publish(&3);
+        assert_eq!(drain(&mut first), [Lagged(1), Item(2), Item(3)]);
+        source.end();
+        source.publish(&4);
+        let wakes = Arc::new(Wakes::default());
+        let read: Vec<_> = (0..3).map(|_| wakes.poll(pin!(second.next()))).collect();
+        assert_eq!(read, [Poll::Ready(Some(Item(2))), Poll::Ready(Some(Item(3))), Poll::Ready(None)]);
+        assert_eq!(wakes.poll(pin!(source.subscribe().next())), Poll::Ready(None), "too late");
+    }
+
+    #[test]
+    fn readers_that_are_gone_leave_a_source_that_is_quiet() {
+        let source = Subscribers::<u8>::new(2);
+        let held = || lock(&source.senders).as_ref().unwrap().len();
+        for _ in 0..1000 {
+            drop(source.subscribe());
+        }
+        assert!(held() <= 1, "{} are kept", held());
+        let kept = source.subscribe();
+        drop(source.subscribe());
+        source.publish(&1);
+        assert_eq!(held(), 1);
+        drop(kept);
+    }
+
+    #[test]
+    fn what_readers_bring_along_runs_outside_of_the_lock() {
+        /// Asks for the source while it is dropped, cloned or woken.
+        #[derive(Clone)]
+        struct Nosy(Arc<Subscribers<Nosy>>);
+        impl Drop for Nosy {
+            fn drop(&mut self) {
+                drop(self.0.subscribe());
+            }
+        }
+        impl Wake for Nosy {
+            fn wake(self: Arc<Self>) {
+                self.0.publish(&Nosy(self.0.clone()));
+            }
+        }
+        let source = Arc::new(Subscribers::new(1));
+        let (mut reader, mut other) = (source.subscribe(), source.subscribe());
+        let waker = Waker::from(Arc::new(Nosy(source.clone())));
+        assert!(pin!(reader.next()).poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        for _ in 0..3 {
+            source.publish(&Nosy(source.clone())); // drops the one before
+        }
+        assert!(reader.try_next().is_some() && other.try_next().is_some());
+        source.end();
     }
 
     #[test]

@@ -21,7 +21,7 @@ use bma_proto_core::rpc::{RequestError, RequestId};
 
 use crate::cancel::CancelReason;
 use crate::runtime::{BoxFuture, Runtime};
-use crate::sync::{Events, Overflow, StateCell, events, oneshot};
+use crate::sync::{Events, StateCell, Subscribers, oneshot};
 
 use shared::{Handlers, Locked, MethodHandler, Shared, cancel_all};
 
@@ -154,7 +154,7 @@ impl Client {
                 registered: StateCell::new(None),
                 ended: StateCell::new(None),
                 torn_down: event_listener::Event::new(),
-                subscribers: Mutex::new(Vec::new()),
+                subscribers: Subscribers::new(EVENTS_KEPT),
             }),
         })
     }
@@ -342,14 +342,7 @@ impl Client {
     /// What happens from now on, up to the client's end. A reader that is slow
     /// loses the oldest events, and is told how many.
     pub fn events(&self) -> Events<ClientEvent> {
-        let (sender, receiver) = events(EVENTS_KEPT, Overflow::DropOldest);
-        let mut subscribers = self.shared.subscribers();
-        // Looked at under the lock: what is pushed before the end is cleared by it.
-        if self.shared.ended.value().is_none() {
-            subscribers.push(sender);
-        }
-        drop(subscribers);
-        receiver
+        self.shared.subscribers.subscribe()
     }
 
     // What it asks and tells.

@@ -16,7 +16,7 @@ use bma_proto_core::rpc::RequestError;
 use super::{ClientEvent, RequestContext, SessionStop, TokenSource, ToolContext, dispatch};
 use crate::cancel::{CancelReason, Canceler};
 use crate::runtime::{BoxFuture, Runtime};
-use crate::sync::{EventSender, StateCell, oneshot};
+use crate::sync::{StateCell, Subscribers, oneshot};
 use crate::tool::{ToolError, ToolOutput};
 
 /// How long an end of the client waits for the handlers that run.
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(super) ended: StateCell<Option<End>>,
     /// Told whenever a session was torn down.
     pub(super) torn_down: event_listener::Event,
-    pub(super) subscribers: Mutex<Vec<EventSender<ClientEvent>>>,
+    pub(super) subscribers: Subscribers<ClientEvent>,
 }
 
 /// What is behind the lock: the machine, and who waits for what.
@@ -123,10 +123,6 @@ impl Shared {
         self.handlers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn subscribers(&self) -> MutexGuard<'_, Vec<EventSender<ClientEvent>>> {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks something of the machine, and wakes its driver to drain it.
     pub(super) fn with<T>(&self, ask: impl FnOnce(&mut Locked) -> T) -> T {
         let mut locked = self.lock();
@@ -175,11 +171,11 @@ impl Shared {
     /// The client is over: whoever waits for that, or for what it tells, knows it now.
     pub(super) fn end(&self, end: End) {
         self.ended.replace(Some(end));
-        self.subscribers().clear();
+        self.subscribers.end();
     }
 
     pub(super) fn publish(&self, event: ClientEvent) {
-        self.subscribers().retain(|subscriber| subscriber.send(event.clone()).is_ok());
+        self.subscribers.publish(&event);
     }
 }
 

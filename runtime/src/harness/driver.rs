@@ -178,15 +178,15 @@ impl Driver {
                     harness.publish(&HarnessEvent::Disconnected(executor));
                 }
             }
-            Event::SessionReady(session_id) => shared.publish(ExecutorEvent::SessionReady(session_id)),
+            Event::SessionReady(session_id) => shared.publish(&ExecutorEvent::SessionReady(session_id)),
             Event::SessionEnded { session_id, reason } => {
-                shared.publish(ExecutorEvent::SessionEnded { session_id, reason });
+                shared.publish(&ExecutorEvent::SessionEnded { session_id, reason });
             }
-            Event::SessionStatus(status) => shared.publish(ExecutorEvent::SessionStatus(status)),
-            Event::ToolProgress(progress) => shared.publish(ExecutorEvent::ToolProgress(progress)),
-            Event::ProcessStatus(status) => shared.publish(ExecutorEvent::ProcessStatus(status)),
-            Event::CapabilitiesChanged => shared.publish(ExecutorEvent::CapabilitiesChanged),
-            Event::Notification(params) => shared.publish(ExecutorEvent::Notification(params)),
+            Event::SessionStatus(status) => shared.publish(&ExecutorEvent::SessionStatus(status)),
+            Event::ToolProgress(progress) => shared.publish(&ExecutorEvent::ToolProgress(progress)),
+            Event::ProcessStatus(status) => shared.publish(&ExecutorEvent::ProcessStatus(status)),
+            Event::CapabilitiesChanged => shared.publish(&ExecutorEvent::CapabilitiesChanged),
+            Event::Notification(params) => shared.publish(&ExecutorEvent::Notification(params)),
             Event::Request { id, params } => serve(shared, id, *params),
             // Taken out by the drain.
             Event::Done { .. } | Event::Gone(_) => {}

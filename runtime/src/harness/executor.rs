@@ -7,9 +7,9 @@ use std::task::Waker;
 use std::time::Duration;
 
 use bma_proto_core::contract::{
-    AnyParams, AnyResult, Capabilities, ConnectionId, ExecutorDrainParams, ExecutorDrainResult, ExecutorId, ExecutorInfo,
-    ProcessStatusParams, ProtocolVersion, RequestMethod, SessionAssignParams, SessionId, SessionStatusParams,
-    ToolProgressParams, methods,
+    AnyParams, AnyResult, Capabilities, ConnectionId, ExecutorDrainParams, ExecutorDrainResult, ExecutorId,
+    ExecutorInfo, ProcessStatusParams, ProtocolVersion, RequestMethod, SessionAssignParams, SessionId,
+    SessionStatusParams, ToolProgressParams, methods,
 };
 use bma_proto_core::harness::{CallError, Completion, ExecutorPeer, Gone, Registration};
 use bma_proto_core::rpc::RequestError;
@@ -17,7 +17,7 @@ use bma_proto_core::rpc::RequestError;
 use super::session::Session;
 use super::{Harness, Shared, driver};
 use crate::runtime::Runtime;
-use crate::sync::{EventSender, Events, Overflow, StateCell, events, oneshot};
+use crate::sync::{Events, StateCell, Subscribers, oneshot};
 use crate::wire::Wire;
 
 /// How many events a reader may be behind before the oldest are dropped.
@@ -45,7 +45,7 @@ pub(super) struct ExecutorShared {
     id: ExecutorId,
     locked: Mutex<Locked>,
     pub(super) gone: StateCell<Option<Gone>>,
-    subscribers: Mutex<Vec<EventSender<ExecutorEvent>>>,
+    subscribers: Subscribers<ExecutorEvent>,
 }
 
 /// What is behind the lock: the machine, and who waits for what.
@@ -110,7 +110,7 @@ impl Executor {
                 id,
                 locked: Mutex::new(locked),
                 gone: StateCell::new(None),
-                subscribers: Mutex::new(Vec::new()),
+                subscribers: Subscribers::new(EVENTS_KEPT),
             }),
         }
     }
@@ -254,14 +254,7 @@ impl Executor {
     /// progress, process status. A reader that is slow loses the oldest events,
     /// and is told how many.
     pub fn events(&self) -> Events<ExecutorEvent> {
-        let (sender, receiver) = events(EVENTS_KEPT, Overflow::DropOldest);
-        let mut subscribers = self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
-        // Looked at under the lock: what is pushed before the end is cleared by it.
-        if self.shared.gone.value().is_none() {
-            subscribers.push(sender);
-        }
-        drop(subscribers);
-        receiver
+        self.shared.subscribers.subscribe()
     }
 
     /// The harness, while it is there.
@@ -316,11 +309,10 @@ impl ExecutorShared {
     /// The executor is gone: whoever waits for that, or for what it tells, knows it now.
     pub(super) fn end(&self, gone: Gone) {
         self.gone.replace(Some(gone));
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.subscribers.end();
     }
 
-    pub(super) fn publish(&self, event: ExecutorEvent) {
-        let mut subscribers = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
-        subscribers.retain(|subscriber| subscriber.send(event.clone()).is_ok());
+    pub(super) fn publish(&self, event: &ExecutorEvent) {
+        self.subscribers.publish(event);
     }
 }

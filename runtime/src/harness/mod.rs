@@ -18,7 +18,7 @@ use bma_proto_core::websocket::Upgraded;
 
 use crate::client::RequestContext;
 use crate::runtime::{BoxFuture, Endpoint, Runtime, Stream};
-use crate::sync::{Event, EventSender, Events, Overflow, events};
+use crate::sync::{Event, Events, Subscribers};
 
 pub use accept::{ListenError, Listening};
 pub use executor::{Executor, ExecutorEvent};
@@ -55,7 +55,7 @@ struct Shared {
     options: HarnessOptions,
     known: Mutex<Known>,
     handlers: Mutex<HashMap<Method, MethodHandler>>,
-    subscribers: Mutex<Vec<EventSender<HarnessEvent>>>,
+    subscribers: Subscribers<HarnessEvent>,
     /// Connections that have no executor yet.
     upgrading: AtomicUsize,
 }
@@ -103,7 +103,7 @@ impl Harness {
                 options,
                 known: Mutex::new(Known { registry, executors: BTreeMap::new() }),
                 handlers: Mutex::new(HashMap::new()),
-                subscribers: Mutex::new(Vec::new()),
+                subscribers: Subscribers::new(EVENTS_KEPT),
                 upgrading: AtomicUsize::new(0),
             }),
         }
@@ -186,9 +186,7 @@ impl Harness {
     /// The comings and goings from now on. A reader that is slow loses the
     /// oldest ones, and is told how many.
     pub fn events(&self) -> Events<HarnessEvent> {
-        let (sender, receiver) = events(EVENTS_KEPT, Overflow::DropOldest);
-        self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
-        receiver
+        self.shared.subscribers.subscribe()
     }
 
     /// Tells every executor to close, and waits until all are gone.
@@ -223,7 +221,6 @@ impl Shared {
     }
 
     fn publish(&self, event: &HarnessEvent) {
-        let mut subscribers = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
-        subscribers.retain(|subscriber| subscriber.send(event.clone()).is_ok());
+        self.subscribers.publish(event);
     }
 }
