@@ -79,8 +79,18 @@ async fn serve(runtime: Arc<dyn Runtime>, on: Endpoint, token: Token) -> Result<
     let roster = Roster::start(harness, out.clone());
     let ops = Ops::new(roster.clone(), runtime);
 
-    let mut in_flight = InFlight::new();
+    let in_flight = InFlight::new();
     let over = loop {
+        // Also a request can take its time to be taken: there may be no room for it, or for the answer that says so.
+        let taken = async {
+            match input.recv().await {
+                Some(line) => {
+                    in_flight.take(line, &ops, &out).await;
+                    true
+                }
+                None => false,
+            }
+        };
         tokio::select! {
             biased;
             caught = signals.caught() => {
@@ -88,15 +98,16 @@ async fn serve(runtime: Arc<dyn Runtime>, on: Endpoint, token: Token) -> Result<
                 break Over::Signal;
             }
             () = out.closed() => break Over::NobodyReads,
-            line = input.recv() => match line {
-                Some(line) => in_flight.take(line, &ops, &out).await,
-                None => break Over::EndOfInput,
-            },
+            more = taken => {
+                if !more {
+                    break Over::EndOfInput;
+                }
+            }
         }
     };
     if matches!(over, Over::EndOfInput) {
         tokio::select! {
-            () = in_flight.ended() => {}
+            () = in_flight.answered() => {}
             caught = signals.caught() => tell(&format!("bma brain: {caught}: stopping (once more ends at once)")),
             () = out.closed() => {}
         }
@@ -104,7 +115,7 @@ async fn serve(runtime: Arc<dyn Runtime>, on: Endpoint, token: Token) -> Result<
     listening.stop().await;
     let stopped = tokio::time::timeout(STOP_WITHIN, async {
         stop_all(roster.sessions()).await;
-        in_flight.ended().await;
+        in_flight.done().await;
     });
     let stopped = stopped.await.is_ok();
     drop((ops, in_flight));
@@ -137,19 +148,23 @@ async fn stop_all(sessions: Vec<Session>) {
 
 /// Counts requests at work.
 struct InFlight {
-    /// For what may take as long as a tool.
+    /// For what may take as long as a tool. Held until the answer is on its way.
     long: Arc<Semaphore>,
-    /// For what must get through so that the others end.
+    /// For what must get through so that the others end. Held as long.
     short: Arc<Semaphore>,
+    /// For either, until the answer is known. There is room for all of both.
+    working: Arc<Semaphore>,
 }
 
 impl InFlight {
     fn new() -> Self {
-        Self { long: Arc::new(Semaphore::new(MAX_IN_FLIGHT)), short: Arc::new(Semaphore::new(MAX_IN_FLIGHT)) }
+        let room = |for_requests| Arc::new(Semaphore::new(for_requests));
+        Self { long: room(MAX_IN_FLIGHT), short: room(MAX_IN_FLIGHT), working: room(2 * MAX_IN_FLIGHT) }
     }
 
-    /// Starts what a line asks for. Waits only when very many short requests are at work.
-    async fn take(&mut self, line: Line, ops: &Ops, out: &Out) {
+    /// Starts what a line asks for. Waits while very many short requests are at work, or very many lines are not
+    /// read. Dropping the future then loses the line.
+    async fn take(&self, line: Line, ops: &Ops, out: &Out) {
         let request = match Request::read(line) {
             Ok(Some(request)) => request,
             Ok(None) => return,
@@ -163,9 +178,12 @@ impl InFlight {
             let fault = Fault::busy(format!("{MAX_IN_FLIGHT} requests are at work: wait for some to end"));
             return out.failed(Some(&request.id), &fault).await;
         };
+        let working = Arc::clone(&self.working).try_acquire_owned();
         let (ops, out) = (ops.clone(), out.clone());
         tokio::spawn(async move {
-            match ops.perform(request.op).await {
+            let performed = ops.perform(request.op).await;
+            drop(working);
+            match performed {
                 Ok(answer) => out.done(&request.id, &answer).await,
                 Err(fault) => out.failed(Some(&request.id), &fault).await,
             }
@@ -173,14 +191,22 @@ impl InFlight {
         });
     }
 
-    /// Waits until nothing is at work.
-    async fn ended(&self) {
-        for semaphore in [&self.long, &self.short] {
-            // The number fits: it is a thousand. The semaphores are never closed.
-            let all = u32::try_from(MAX_IN_FLIGHT).unwrap_or(u32::MAX);
-            let _ = semaphore.acquire_many(all).await;
-        }
+    /// Waits until every answer is known.
+    async fn done(&self) {
+        all(&self.working, 2 * MAX_IN_FLIGHT).await;
     }
+
+    /// Waits until every answer is on its way, which takes as long as the reader of stdout likes.
+    async fn answered(&self) {
+        all(&self.long, MAX_IN_FLIGHT).await;
+        all(&self.short, MAX_IN_FLIGHT).await;
+    }
+}
+
+/// Waits until all permits of a semaphore are there.
+async fn all(semaphore: &Semaphore, permits: usize) {
+    // The number fits: it is some thousands. The semaphores are never closed.
+    let _ = semaphore.acquire_many(u32::try_from(permits).unwrap_or(u32::MAX)).await;
 }
 
 #[cfg(test)]
@@ -199,8 +225,8 @@ mod tests {
             let harness = Harness::new(Arc::clone(&runtime), HarnessOptions::new(Authenticator::anybody()));
             let roster = Roster::start(harness, out.clone());
             let ops = Ops::new(roster.clone(), runtime);
-            let mut in_flight = InFlight::new();
-            let mut answer = async |in_flight: &mut InFlight, line: &str| {
+            let in_flight = InFlight::new();
+            let mut answer = async |in_flight: &InFlight, line: &str| {
                 in_flight.take(Line::Text(line.to_owned()), &ops, &out).await;
                 serde_json::from_str::<Value>(&lines.recv().await.unwrap()).unwrap()
             };
@@ -208,14 +234,14 @@ mod tests {
 
             let long = Arc::clone(&in_flight.long);
             let held = long.acquire_many(u32::try_from(MAX_IN_FLIGHT).unwrap()).await.unwrap();
-            let refused = answer(&mut in_flight, assign).await;
+            let refused = answer(&in_flight, assign).await;
             assert_eq!((&refused["id"], &refused["error"]["code"]), (&1.into(), &(-32009).into()), "{refused}");
             assert_eq!(refused["error"]["retryable"], true);
-            assert_eq!(answer(&mut in_flight, list).await["ok"], true);
+            assert_eq!(answer(&in_flight, list).await["ok"], true);
             drop(held);
             // There is nobody to assign to; but there is room again.
-            assert_eq!(answer(&mut in_flight, assign).await["error"]["reason"], "no_executor");
-            in_flight.ended().await;
+            assert_eq!(answer(&in_flight, assign).await["error"]["reason"], "no_executor");
+            in_flight.answered().await;
             roster.finish().await;
         });
         tested.unwrap();

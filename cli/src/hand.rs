@@ -144,10 +144,22 @@ fn conclude(end: &End, all_gone: bool) -> Result<String, Failure> {
     Ok(end.to_string())
 }
 
-/// Part of the workspaces' paths: two harnesses never share one.
+/// Part of the workspaces' paths: two harnesses never share one, also not two behind one host. What a plain
+/// directory name cannot hold is written as `_` and two digits, so that different URLs have different names.
 fn brain_name(url: &HarnessUrl) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' };
-    url.endpoint().to_string().chars().map(plain).collect()
+    let url = url.to_string();
+    // Without what nearly all URLs have in common. A host cannot look like another scheme.
+    let short = url.strip_prefix("ws://").unwrap_or(&url);
+    let short = short.strip_suffix('/').filter(|host| !host.contains('/')).unwrap_or(short);
+    let mut name = String::with_capacity(short.len());
+    for byte in short.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-') {
+            name.push(char::from(byte));
+        } else {
+            name.push_str(&format!("_{byte:02x}"));
+        }
+    }
+    name
 }
 
 fn wrong_option(error: OptionsError) -> Failure {
@@ -174,9 +186,32 @@ mod tests {
     #[test]
     fn each_harness_has_a_folder_of_its_own() {
         let name = |url: &str| brain_name(&HarnessUrl::parse(url).unwrap());
-        assert_eq!(name("ws://Brain.Example/x"), "brain.example_80");
-        assert_eq!(name("ws://127.0.0.1:7000/"), "127.0.0.1_7000");
-        assert_ne!(name("unix:///run/a.sock"), name("unix:///run/b.sock"));
+        assert_eq!(name("ws://Brain.Example"), "brain.example");
+        assert_eq!(name("ws://127.0.0.1:7000/"), "127.0.0.1_3a7000");
+        let urls = [
+            "ws://host/",
+            "ws://host/a",
+            "ws://host/a/",
+            "ws://host/A",
+            "ws://host/a_b",
+            "ws://host/a/b",
+            "ws://host/a%2fb",
+            "ws://host/a_2fb",
+            "ws://host//",
+            "ws://host/?a",
+            "ws://host/?a/",
+            "ws://host/a?b",
+            "ws://host:81/",
+            "ws://host81/",
+            "ws://unix/a",
+            "unix:///a",
+            "unix:///a/b",
+            "unix:///a_b",
+            "unix:///a?b",
+        ];
+        let names: std::collections::BTreeSet<_> = urls.iter().map(|url| name(url)).collect();
+        assert_eq!(names.len(), urls.len(), "{names:?}");
+        assert_eq!(name("ws://HOST:80/a"), name("ws://host/a"), "however it is written");
     }
 
     #[test]

@@ -283,3 +283,43 @@ fn a_closed_stdout_ends_it() {
     let said = String::from_utf8(ended.stderr).unwrap();
     assert!(said.lines().last().unwrap().starts_with("bma brain: stdout: "), "{said}");
 }
+
+#[test]
+fn a_signal_ends_a_brain_whose_lines_nobody_reads() {
+    use std::io::Write as _;
+    let place = Place::new();
+    let token = place.text("token");
+    let mut command = place.bma(&["brain", "--listen", "127.0.0.1:0", "--token-file", &token]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut brain = command.spawn().unwrap();
+    let mut stdin = brain.stdin.take().unwrap();
+    let flags = rustix::fs::fcntl_getfl(&stdin).unwrap();
+    rustix::fs::fcntl_setfl(&stdin, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    // It takes no more when it has no room for the answers: that is when its input stays full.
+    let (line, mut since) = ("{\"id\":1,\"op\":\"executors\"}\n".repeat(100), std::time::Instant::now());
+    while since.elapsed() < std::time::Duration::from_secs(2) {
+        match stdin.write(line.as_bytes()) {
+            Ok(_) => since = std::time::Instant::now(),
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        }
+    }
+    let id = rustix::process::Pid::from_child(&brain);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    let signaled = std::time::Instant::now();
+    let status = loop {
+        if let Some(status) = brain.try_wait().unwrap() {
+            break status;
+        }
+        if signaled.elapsed() > std::time::Duration::from_secs(30) {
+            brain.kill().unwrap();
+            panic!("it does not look at the signal");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    assert_eq!(status.code(), Some(2), "the last lines were not read");
+    let said = std::io::read_to_string(brain.stderr.take().unwrap()).unwrap();
+    assert!(said.contains("SIGTERM: stopping") && said.contains("the last lines were not read"), "{said}");
+}
