@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bma_hands_posix::hands::bash::{BashCall, BashEnd, BashError, SessionProcesses};
+use bma_hands_posix::hands::bash::{BashCall, BashEnd, BashError, SessionProcesses, TERMINATE_GRACE};
 use bma_hands_posix::hands::launch::{LaunchRefusal, LaunchRequest, LaunchSpec};
 use bma_hands_posix::hands::os::{Exit, SpawnError};
 use bma_proto_core::Time;
@@ -178,13 +178,20 @@ fn f10_signals_are_as_a_program_expects_them() {
 }
 
 #[test]
-fn a_handler_of_term_has_its_grace_and_its_output_is_kept() {
+fn f78_a_handler_of_term_has_its_grace_and_its_output_is_kept() {
     session(async |session| {
-        let command = "trap 'sleep 0.5; echo bye; exit 0' TERM; touch ready; sleep 60 & wait";
+        let command = "trap 'sleep 1; echo bye; exit 0' TERM; touch ready; sleep 60 & wait";
         let report = session.run_and_cancel(command).await;
         assert_eq!(stdout(&report), "bye\n");
         assert_eq!(report.exit, Some(Exit::Code(0)));
         assert_eq!(report.output().outcome, ToolOutcome::Canceled);
+
+        // Who does not end by itself is killed only when the grace is over.
+        let command = "trap '' TERM; touch ready; while :; do sleep 0.05; done";
+        std::fs::remove_file(session.root.join("ready")).unwrap();
+        let report = session.run_and_cancel(command).await;
+        assert!(matches!(&report.exit, Some(Exit::Signal { name, .. }) if name == "SIGKILL"), "{:?}", report.exit);
+        assert!(report.duration >= TERMINATE_GRACE, "{:?}", report.duration);
     });
 }
 

@@ -1,0 +1,55 @@
+//! Memory that does not grow with a tree. A program of its own: what is measured is the whole process's.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a test panics on purpose
+
+#[path = "files/support.rs"]
+#[allow(dead_code)] // each test program uses a part
+mod support;
+
+use std::fs::{self, File};
+
+use support::{Place, text};
+
+const FOLDERS: usize = 40;
+const FILES: usize = 2_500;
+
+/// The most memory that this process had, in KiB.
+fn peak_memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Fills folders of the workspace with files whose names are long, all but one of them empty.
+fn fill(place: &Place, top: &str, folders: usize, files: usize) {
+    for folder in 0..folders {
+        let path = place.ws(&format!("{top}/{folder:03}"));
+        fs::create_dir_all(&path).unwrap();
+        for file in 0..files {
+            File::create(path.join(format!("{} {file:06}.txt", "a name of some length".repeat(5)))).unwrap();
+        }
+    }
+    place.file(&format!("{top}/999/needle.txt"), "needle");
+}
+
+fn search(place: &Place, top: &str) {
+    assert!(place.glob_in(top, "**/*.txt").unwrap().partial);
+    assert_eq!(text(place.glob_in(top, "**/needle.txt")), format!("{top}/999/needle.txt"));
+    assert_eq!(text(place.grep_in("needle", Some(top), None)), format!("{top}/999/needle.txt:1:needle"));
+    assert!(place.list(Some(&format!("{top}/000"))).unwrap().partial);
+}
+
+#[test]
+fn a_hundred_thousand_files_cost_no_more_memory_than_a_few_thousand() {
+    let place = Place::in_memory();
+    fill(&place, "few", 4, 1_000);
+    fill(&place, "many", FOLDERS, FILES);
+    fill(&place, "flat", 1, FOLDERS * FILES / 4);
+    search(&place, "few");
+    let before = peak_memory();
+    search(&place, "many");
+    search(&place, "flat");
+    let grown = peak_memory() - before;
+    // Their paths alone are 12 MB and 3 MB.
+    assert!(grown < 3 << 10, "{grown} KiB more");
+}
