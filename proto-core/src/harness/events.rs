@@ -64,10 +64,10 @@ impl Events {
             };
         }
         self.forget(id.request_id().clone());
-        if self.known.len() >= MAX_REMEMBERED {
-            if let Some((_, oldest)) = self.order.pop_first() {
-                self.known.remove(&oldest);
-            }
+        if self.known.len() >= MAX_REMEMBERED
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.known.remove(&oldest);
         }
         let serial = self.next_serial;
         self.next_serial += 1;
