@@ -197,3 +197,189 @@ fn a_result_that_is_no_longer_kept_is_told_so() {
     assert_eq!(repeated, Err(CallError::ResultForgotten));
     assert_eq!(rig.report("s", "c0", "again")["result"], json!({"accepted": true}));
 }
+
+fn cancel_params(session_id: &str, id: &str) -> ToolCancelParams {
+    ToolCancelParams { session_id: session(session_id), tool_call_id: call(id), ..ToolCancelParams::default() }
+}
+
+/// Cancels a call that the machine takes back by itself.
+#[track_caller]
+fn cancel_here(rig: &mut Rig, id: &str, token: u64) {
+    rig.peer.cancel_tool(rig.now, &cancel_params("s", id), token).unwrap();
+    rig.drain();
+    let waiters = rig.events.len() - 1;
+    let last = rig.events.remove(waiters);
+    let Some(Event::Done { token: told, outcome: Ok(Completion::Result(result)) }) = last else {
+        panic!("{last:?}");
+    };
+    assert_eq!(told, token);
+    assert!(matches!(*result, AnyResult::ToolCancel(result) if result.canceled));
+}
+
+#[track_caller]
+fn canceled(outcome: Result<Completion, CallError>) -> String {
+    let Ok(Completion::Tool(result)) = &outcome else { panic!("{outcome:?}") };
+    assert_eq!((&result.outcome, result.is_error), (&crate::contract::ToolOutcome::Canceled, true));
+    text(outcome)
+}
+
+fn with_bound(max_open_calls: usize) -> Rig {
+    let mut rig = Rig::new(Config { max_open_calls, ..Config::default() });
+    rig.attach(Value::Null);
+    rig.request_answered("r");
+    rig.events.clear();
+    rig.assign("s");
+    rig
+}
+
+#[test]
+fn a_call_that_can_never_be_sent_is_refused_also_while_the_executor_is_away() {
+    let mut rig = Rig::with_session("s");
+    rig.disconnect();
+    let mut params = call_params("s", "c");
+    params.input = crate::contract::Json::new(&"x".repeat(70_000)).unwrap();
+    let refused = rig.peer.call_tool(rig.now, params, 2);
+    assert!(matches!(refused, Err(CallError::Send(Misuse::FrameTooLarge { .. }))));
+    rig.call("s", "d", 3);
+    rig.attach(resume(&["s"]));
+    assert_eq!(rig.bound(), ["s"]);
+    assert_eq!(rig.accept("tool.call")["tool_call_id"], "d");
+}
+
+#[test]
+fn a_call_that_cannot_be_sent_again_ends_alone() {
+    const FITS: u64 = 64 + 4096;
+    let mut rig = with_bound(10_000);
+    rig.disconnect();
+    for n in 0..FITS + 10 {
+        rig.call("s", &format!("c{n:04}"), n);
+    }
+    rig.ask_assign("t", 9_000);
+    rig.events.clear();
+    rig.attach(resume(&["s", "t"]));
+    rig.request_answered("r");
+    assert!(matches!(rig.event(), Event::Registered { .. }));
+    for n in FITS..FITS + 10 {
+        assert_eq!(rig.done(n), Err(CallError::Send(Misuse::Backlog(4096))), "nothing was sent");
+    }
+    // The assignment has no place either. The executor says that it has the session: it is told to stop it.
+    assert!(matches!(rig.done(9_000), Err(CallError::SessionEnded { .. })));
+    assert!(matches!(rig.event(), Event::SessionEnded { .. }));
+    assert_eq!(rig.request("session.stop").1["session_id"], "t");
+    assert_eq!((rig.bound(), rig.peer.open_calls()), (vec!["s".to_owned()], 4160));
+    // Those that may have arrived are not known to have not: a result that comes late is taken.
+    rig.disconnect();
+    rig.frames.clear();
+    rig.call("s", "a", 8_000);
+    rig.events.clear();
+    rig.attach(resume(&["s"]));
+    rig.request_answered("r");
+    rig.event();
+    assert!(matches!(rig.done(FITS - 1), Err(CallError::OutcomeUnknown(_))));
+    assert_eq!(rig.peer.open_calls(), 4160);
+    assert_eq!(rig.report("s", "c4159", "late")["result"], json!({"accepted": true}));
+    assert_eq!(rig.request("tool.call").1["tool_call_id"], "a");
+    assert_eq!(rig.report("s", "a", "x")["result"], json!({"accepted": true}));
+    assert_eq!(text(rig.done(8_000)), "x");
+    rig.call("s", "c4159", 8_001);
+    assert_eq!(text(rig.done(8_001)), "late");
+}
+
+#[test]
+fn a_cancel_takes_back_a_call_that_waits_for_its_turn() {
+    let mut rig = with_bound(10_000);
+    for n in 0..70 {
+        rig.call("s", &format!("c{n}"), n);
+    }
+    rig.events.clear();
+    cancel_here(&mut rig, "c69", 100);
+    assert!(canceled(rig.done(69)).contains("did not run"));
+    assert!(!rig.has("tool.cancel"), "the executor has never heard of it");
+    assert_eq!(rig.peer.open_calls(), 69);
+    let sent: Vec<_> = (0..69).map(|_| rig.accept("tool.call")["tool_call_id"].clone()).collect();
+    assert!(!sent.contains(&json!("c69")) && !rig.has("tool.call"));
+    // One id is one call, and this was its end.
+    rig.call("s", "c69", 101);
+    canceled(rig.done(101));
+    // One that is on its way is followed by its cancel.
+    rig.call("s", "d", 102);
+    rig.peer.cancel_tool(rig.now, &cancel_params("s", "d"), 103).unwrap();
+    rig.drain();
+    let order: Vec<_> = rig.frames.iter().map(|frame| frame["method"].clone()).collect();
+    assert_eq!(order, ["tool.call", "tool.cancel"]);
+}
+
+#[test]
+fn a_cancel_while_the_executor_is_away_is_the_end_of_a_call_that_was_not_acknowledged() {
+    let mut rig = Rig::with_session("s");
+    rig.call("s", "sent", 2);
+    rig.call("s", "acknowledged", 3);
+    rig.request("tool.call");
+    rig.accept("tool.call");
+    rig.disconnect();
+    rig.call("s", "unsent", 4);
+    rig.events.clear();
+    cancel_here(&mut rig, "unsent", 10);
+    assert!(canceled(rig.done(4)).contains("did not run"));
+    cancel_here(&mut rig, "sent", 11);
+    assert!(canceled(rig.done(2)).contains("may have begun"));
+    let asked = rig.peer.cancel_tool(rig.now, &cancel_params("s", "acknowledged"), 12);
+    assert_eq!(asked, Err(CallError::Send(Misuse::NotConnected)), "the executor runs it and must be asked");
+    assert_eq!(rig.peer.open_calls(), 1);
+    rig.attach(resume(&["s"]));
+    rig.events.clear();
+    assert!(!rig.has("tool.call"), "neither is sent again");
+    let (id, params) = rig.request("tool.cancel");
+    assert_eq!(params["tool_call_id"], "sent", "it may have arrived, and is to end then");
+    assert!(!rig.has("tool.cancel"));
+    rig.reply(&id, json!({"canceled": true}));
+    // What it says of it after all is acknowledged; the call has its end.
+    assert_eq!(rig.report("s", "sent", "half")["result"], json!({"accepted": true}));
+    assert!(rig.events.is_empty());
+    rig.call("s", "sent", 13);
+    canceled(rig.done(13));
+    // Said once.
+    rig.reconnect(&["s"]);
+    assert!(!rig.has("tool.cancel"));
+}
+
+#[test]
+fn a_call_that_was_given_up_is_sent_again_only_for_who_asks_again() {
+    for malformed in [false, true] {
+        let mut rig = Rig::with_session("s");
+        rig.call("s", "c", 2);
+        let (id, _) = rig.request("tool.call");
+        if malformed {
+            rig.reply(&id, json!(7));
+        } else {
+            rig.wait(seconds(30));
+        }
+        assert!(matches!(rig.done(2), Err(CallError::Request(_))));
+        assert_eq!(rig.peer.open_calls(), 0, "nobody waits for it");
+        rig.reconnect(&["s"]);
+        rig.events.clear();
+        assert!(!rig.has("tool.call"), "its caller does not know of it any more");
+        // A second try under the same id is the same call.
+        rig.call("s", "c", 3);
+        rig.accept("tool.call");
+        assert_eq!(rig.peer.open_calls(), 1);
+        rig.report("s", "c", "once");
+        assert_eq!(text(rig.done(3)), "once");
+        assert_eq!(rig.peer.open_calls(), 0);
+    }
+}
+
+#[test]
+fn calls_that_were_given_up_are_bounded_and_take_nobodys_place() {
+    let mut rig = with_bound(64);
+    for n in 0..1_088 {
+        rig.call("s", &format!("c{n}"), 2);
+        let (id, _) = rig.request("tool.call");
+        rig.reply(&id, json!(7));
+    }
+    assert_eq!(rig.peer.open_calls(), 0);
+    assert_eq!(rig.report("s", "c63", "late")["error"]["code"], ErrorCode::NotFound.number());
+    assert_eq!(rig.report("s", "c64", "late")["result"], json!({"accepted": true}));
+    rig.ask("session.ended", json!({"session_id": "s", "reason": ""}));
+    assert_eq!(rig.peer.open_calls(), 0);
+}

@@ -254,3 +254,89 @@ fn a_stop_is_sent_again_after_a_reconnect() {
     rig.attach(resume(&["s"]));
     rig.accept("session.stop");
 }
+
+#[test]
+fn an_assignment_is_waited_for_as_long_as_it_was_given() {
+    let mut rig = Rig::up();
+    let assignment = |id: &str, deadline_ms| SessionAssignParams {
+        session_id: session(id),
+        deadline_ms: Some(deadline_ms),
+        ..SessionAssignParams::default()
+    };
+    rig.peer.assign(rig.now, assignment("s", 50_000), 1).unwrap();
+    rig.peer.assign(rig.now, assignment("t", 1_000), 2).unwrap();
+    rig.peer.assign(rig.now, assignment("u", -1), 3).unwrap();
+    rig.drain();
+    rig.wait(seconds(30));
+    assert!(rig.done(2).is_err() && rig.done(3).is_err(), "as any request");
+    rig.feed(Input::Alive);
+    rig.wait(seconds(24));
+    assert!(rig.events.is_empty());
+    assert_eq!(rig.accept("session.assign")["session_id"], "s");
+    assert!(rig.done(1).is_ok());
+    rig.peer.assign(rig.now, assignment("v", 50_000), 4).unwrap();
+    for _ in 0..2 {
+        rig.feed(Input::Alive);
+        rig.wait(seconds(28));
+    }
+    assert!(rig.done(4).is_err(), "and not for ever");
+}
+
+#[test]
+fn readiness_shows_the_assignment_that_it_is_about() {
+    let mut rig = Rig::up();
+    rig.ask_assign("s", 1);
+    let first = rig.accept("session.assign");
+    rig.stop("s", 2);
+    rig.ask("session.ended", json!({"session_id": "s", "reason": ""}));
+    rig.ask_assign("s", 3);
+    let second = rig.accept("session.assign");
+    rig.events.clear();
+    let ready = |of: &Value, lease: &Value| json!({"session_id": "s", "work_id": of["work_id"], "lease_token": lease});
+    for (of, lease) in
+        [(&first, &first["lease"]["token"]), (&second, &first["lease"]["token"]), (&first, &second["lease"]["token"])]
+    {
+        let answer = rig.ask("session.ready", ready(of, lease));
+        assert_eq!(answer["error"]["code"], ErrorCode::SessionNotActive.number(), "{answer}");
+        assert!(rig.events.is_empty());
+    }
+    let answer = rig.ask("session.ready", ready(&second, &second["lease"]["token"]));
+    assert_eq!(answer["result"]["accepted"], true);
+    assert!(matches!(rig.event(), Event::SessionReady(_)));
+}
+
+#[test]
+fn each_binding_of_an_id_has_a_number_of_its_own() {
+    let mut rig = Rig::with_session("s");
+    let first = rig.peer.binding(&session("s"));
+    assert!(first.is_some() && rig.peer.binding(&session("t")).is_none());
+    rig.ask("session.ended", json!({"session_id": "s", "reason": ""}));
+    rig.events.clear();
+    assert_eq!(rig.peer.binding(&session("s")), None);
+    rig.assign("s");
+    assert_ne!(rig.peer.binding(&session("s")), first);
+}
+
+#[test]
+fn a_session_that_is_dropped_here_is_stopped_there() {
+    // The end that was asked for is not reported in time, or the stop has no answer.
+    for answered in [true, false] {
+        let mut rig = Rig::with_session("s");
+        rig.stop("s", 2);
+        if answered {
+            rig.accept("session.stop");
+        } else {
+            rig.request("session.stop");
+        }
+        rig.wait(seconds(36));
+        assert_eq!(rig.done(2), Ok(Completion::Ended));
+        assert_eq!(rig.request("session.stop").1["session_id"], "s");
+    }
+    // One that the executor says it does not know is over.
+    let mut rig = Rig::with_session("s");
+    rig.stop("s", 2);
+    let (id, _) = rig.request("session.stop");
+    rig.fail(&id, ErrorCode::SessionNotActive.number());
+    assert_eq!(rig.done(2), Ok(Completion::Ended));
+    assert!(!rig.has("session.stop"));
+}
