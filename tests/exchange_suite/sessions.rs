@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bma_runtime::proto::contract::{ErrorCode, Secret, SessionAssignParams, ToolOutcome};
+use bma_runtime::proto::contract::{ErrorCode, Secret, SessionAssignParams, ToolOutcome, methods};
 use bma_runtime::proto::executor::StopCause;
 use bma_runtime::proto::harness::CallError;
 use bma_runtime::sync::{Event, StateCell};
@@ -156,8 +156,19 @@ pub async fn a_session_id_is_bound_once(runtime: Arc<dyn Runtime>) {
     params.lease.token = Secret::from("another");
     let outcome = executor.assign(params).await.map(drop);
     assert_eq!(outcome, Err(CallError::SessionExists("s".into())));
+    // Nor is it assigned or stopped past the harness's own account.
+    let past = executor.call::<methods::SessionAssign>(assignment("t")).await.map(drop);
+    assert!(matches!(past, Err(CallError::NotPlain { method: "session.assign", .. })), "{past:?}");
     first.stop("").await.unwrap();
-    rig.session(&executor, "s").await;
+    let second = rig.session(&executor, "s").await;
+    // The first is over, whatever is called the same.
+    let over = |outcome: Result<(), CallError>| matches!(outcome, Err(CallError::SessionEnded { .. }));
+    assert!(over(first.ready().await));
+    assert!(over(first.tools().bash(command("x")).await.map(drop)));
+    assert!(over(first.cancel_tool(&"c".into(), "").await.map(drop)));
+    assert!(over(first.stop("").await));
+    second.ready().await.unwrap();
+    assert!(executor.session(&"s".into()).is_some());
     assert_eq!(offers.value(), 2);
     rig.finish().await;
 }

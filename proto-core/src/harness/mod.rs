@@ -25,6 +25,18 @@ use crate::rpc::{InboundId, Misuse, RequestError};
 pub use peer::ExecutorPeer;
 pub use registry::{Placement, Principal, Refusal, Registration, Registry, read_registration};
 
+/// The shortest lease: less is over before a reconnect can be.
+const MIN_LEASE_TTL: Duration = Duration::from_millis(100);
+
+/// The shortest heartbeat interval.
+const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Heartbeats that fit into a lease, at the least.
+const HEARTBEATS_PER_LEASE: u32 = 3;
+
+/// The smallest frame limit: a registration and its answer have room in it.
+const MIN_FRAME_BYTES: usize = 4 << 10;
+
 /// What a harness gives its executors, and its own times.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -46,6 +58,50 @@ pub struct Config {
     pub max_executors: usize,
     /// Open calls of one executor. At the bound a call is [`Misuse::Backlog`].
     pub max_open_calls: usize,
+}
+
+impl Config {
+    /// The same, with every value in the range that works:
+    ///
+    /// - `lease_ttl` is at least 100 ms; zero stands for the default.
+    /// - `heartbeat_interval` is at least 10 ms and at most a third of the lease,
+    ///   so that a heartbeat or two may be late; zero stands for the default.
+    /// - `request_timeout`: zero stands for the default.
+    /// - `max_control_frame_bytes` is at least 4 KiB and at most `max_message_bytes`,
+    ///   `max_mcp_frame_bytes` at most `max_mcp_message_bytes`: what the
+    ///   connection's channel would not carry must not be promised.
+    /// - No limit is negative, and `max_inflight_requests` is at least one.
+    #[must_use]
+    pub fn clamped(mut self, max_message_bytes: usize, max_mcp_message_bytes: usize) -> Self {
+        let default = Self::default();
+        let unless_zero = |asked: Duration, default: Duration| if asked.is_zero() { default } else { asked };
+        self.lease_ttl = unless_zero(self.lease_ttl, default.lease_ttl).max(MIN_LEASE_TTL);
+        self.heartbeat_interval = unless_zero(self.heartbeat_interval, default.heartbeat_interval)
+            .min(self.lease_ttl / HEARTBEATS_PER_LEASE)
+            .max(MIN_HEARTBEAT_INTERVAL);
+        self.request_timeout = unless_zero(self.request_timeout, default.request_timeout);
+        self.max_control_frame_bytes = self.max_control_frame_bytes.max(MIN_FRAME_BYTES).min(max_message_bytes);
+        self.max_mcp_frame_bytes = self.max_mcp_frame_bytes.max(MIN_FRAME_BYTES).min(max_mcp_message_bytes);
+        let Limits {
+            max_inflight_requests,
+            max_concurrent_process_reads,
+            max_process_read_bytes,
+            max_process_write_bytes,
+            max_processes_per_session,
+            max_artifact_bytes,
+        } = &mut self.limits;
+        *max_inflight_requests = (*max_inflight_requests).max(1);
+        for limit in [
+            max_concurrent_process_reads,
+            max_process_read_bytes,
+            max_process_write_bytes,
+            max_processes_per_session,
+            max_artifact_bytes,
+        ] {
+            *limit = (*limit).max(0);
+        }
+        self
+    }
 }
 
 impl Default for Config {

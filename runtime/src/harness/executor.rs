@@ -179,8 +179,8 @@ impl Executor {
 
     /// A handle to one of its sessions, such as one that was assigned by another part of the program.
     pub fn session(&self, session_id: &SessionId) -> Option<Session> {
-        let bound = self.shared.lock().machine.session_ids().any(|bound| bound == session_id);
-        bound.then(|| Session::new(self.clone(), session_id.clone()))
+        let binding = self.shared.lock().machine.binding(session_id)?;
+        Some(Session::new(self.clone(), session_id.clone(), binding))
     }
 
     /// Binds a session and waits until the executor has accepted it. A work id
@@ -191,8 +191,16 @@ impl Executor {
     /// When the executor rejects it, or the assignment comes to nothing.
     pub async fn assign(&self, params: SessionAssignParams) -> Result<Session, CallError> {
         let session_id = params.session_id.clone();
-        self.ask(|locked, now, token| locked.machine.assign(now, params, token)).await?;
-        Ok(Session::new(self.clone(), session_id))
+        let mut binding = None;
+        let asked = self.ask(|locked, now, token| {
+            locked.machine.assign(now, params, token)?;
+            binding = locked.machine.binding(&session_id);
+            Ok(())
+        });
+        asked.await?;
+        // An assignment that was taken in is bound, under the same lock.
+        let binding = binding.ok_or_else(|| over(&session_id, "it was not bound"))?;
+        Ok(Session::new(self.clone(), session_id, binding))
     }
 
     /// Sends a request of any method that is not driven by a call of its own.
@@ -262,6 +270,26 @@ impl Executor {
         self.shared.harness.upgrade().map(|shared| Harness { shared })
     }
 
+    /// Asks something about one binding of a session, and waits for its end.
+    pub(super) async fn ask_bound<F>(
+        &self,
+        session_id: &SessionId,
+        binding: u64,
+        ask: F,
+    ) -> Result<Completion, CallError>
+    where
+        F: FnOnce(&mut Locked, bma_proto_core::Time, u64) -> Result<(), CallError>,
+    {
+        let asked = self.ask(|locked, now, token| match locked.machine.binding(session_id) {
+            Some(bound) if bound != binding => {
+                Err(over(session_id, "its id is bound again, and this is a handle of the earlier session"))
+            }
+            // One that is not bound at all is refused by the machine.
+            _ => ask(locked, now, token),
+        });
+        asked.await
+    }
+
     /// Asks something of the machine and waits for its end.
     pub(super) async fn ask<F>(&self, ask: F) -> Result<Completion, CallError>
     where
@@ -281,6 +309,10 @@ impl Executor {
         });
         asked?.await.unwrap_or_else(|_| Err(CallError::ExecutorGone(self.shared.id.clone())))
     }
+}
+
+fn over(session_id: &SessionId, reason: &str) -> CallError {
+    CallError::SessionEnded { session_id: session_id.clone(), reason: reason.to_owned() }
 }
 
 impl ExecutorShared {

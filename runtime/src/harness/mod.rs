@@ -92,8 +92,10 @@ pub enum HarnessEvent {
 }
 
 impl Harness {
-    /// A harness that nobody can reach yet.
+    /// A harness that nobody can reach yet. Options that would not work are
+    /// brought into their range: see [`HarnessOptions::clamped`].
     pub fn new(runtime: Arc<dyn Runtime>, options: HarnessOptions) -> Self {
+        let options = options.clamped();
         let config = Arc::new(options.config.clone());
         let registry = Registry::new(&config, runtime.seed());
         Self {

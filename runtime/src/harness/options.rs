@@ -10,6 +10,9 @@ use bma_proto_core::websocket::{Limits, UpgradeRequest};
 
 use crate::runtime::BoxFuture;
 
+/// The shortest message limit: a registration has room in it.
+const MIN_MESSAGE_BYTES: usize = 4 << 10;
+
 /// A connection that is not let in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -96,11 +99,44 @@ impl HarnessOptions {
     pub fn new(authenticator: Authenticator) -> Self {
         Self { authenticator, config: Config::default(), channel: Limits::default(), max_upgrading: 1024 }
     }
+
+    /// The same, with every value in the range that works: a connection carries
+    /// messages of 4 KiB at the least, has time for its handshake (zero stands for
+    /// the default), and one at a time may be in its upgrade; the rest is what
+    /// [`Config::clamped`] says. [`Harness::new`](super::Harness::new) does it to
+    /// what it is given.
+    #[must_use]
+    pub fn clamped(mut self) -> Self {
+        self.channel.max_message_bytes = self.channel.max_message_bytes.max(MIN_MESSAGE_BYTES);
+        self.channel.max_mcp_message_bytes = self.channel.max_mcp_message_bytes.max(MIN_MESSAGE_BYTES);
+        if self.channel.handshake_timeout.is_zero() {
+            self.channel.handshake_timeout = Limits::default().handshake_timeout;
+        }
+        self.config = self.config.clamped(self.channel.max_message_bytes, self.channel.max_mcp_message_bytes);
+        self.max_upgrading = self.max_upgrading.max(1);
+        self
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn options_that_would_not_work_are_brought_into_their_range() {
+        let mut options = HarnessOptions::new(Authenticator::anybody());
+        options.channel.max_message_bytes = 0;
+        options.channel.handshake_timeout = Duration::ZERO;
+        options.config.max_control_frame_bytes = 1 << 30;
+        options.config.lease_ttl = Duration::ZERO;
+        options.max_upgrading = 0;
+        let options = options.clamped();
+        assert_eq!((options.channel.max_message_bytes, options.config.max_control_frame_bytes), (4096, 4096));
+        assert_eq!(options.channel.handshake_timeout, Duration::from_secs(10));
+        assert_eq!((options.config.lease_ttl, options.max_upgrading), (Duration::from_secs(60), 1));
+    }
 
     #[test]
     fn only_equal_tokens_are_the_same() {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bma_proto_core::Time;
 use bma_proto_core::contract::{AnyResult, ErrorCode};
 use bma_proto_core::contract::{
     BashInput, EditInput, GlobInput, GrepInput, Json, ListFilesInput, ReadInput, SessionId, SessionStopParams,
@@ -11,10 +12,13 @@ use bma_proto_core::contract::{
 use bma_proto_core::harness::{CallError, Completion};
 use bma_proto_core::rpc::RequestError;
 
-use super::executor::Executor;
+use super::executor::{Executor, Locked};
 
 /// A session that is bound to an executor. A cheap clone; dropping it leaves the
 /// session as it is.
+///
+/// It is this one session for good: once that has ended, every call fails, also
+/// when another session was bound under the same id.
 ///
 /// Dropping a future of one of its methods abandons the wait and nothing else:
 /// a tool runs on, and its result is recorded for a later call with the same id.
@@ -22,6 +26,8 @@ use super::executor::Executor;
 pub struct Session {
     executor: Executor,
     id: SessionId,
+    /// Which binding of its id it is.
+    binding: u64,
 }
 
 impl fmt::Debug for Session {
@@ -45,8 +51,16 @@ pub struct CallToolOptions {
 }
 
 impl Session {
-    pub(super) fn new(executor: Executor, id: SessionId) -> Self {
-        Self { executor, id }
+    pub(super) fn new(executor: Executor, id: SessionId, binding: u64) -> Self {
+        Self { executor, id, binding }
+    }
+
+    /// Asks something about this session and waits for its end.
+    async fn ask<F>(&self, ask: F) -> Result<Completion, CallError>
+    where
+        F: FnOnce(&mut Locked, Time, u64) -> Result<(), CallError>,
+    {
+        self.executor.ask_bound(&self.id, self.binding, ask).await
     }
 
     /// The session's id.
@@ -64,7 +78,7 @@ impl Session {
     /// # Errors
     /// When the session is over.
     pub async fn ready(&self) -> Result<(), CallError> {
-        let waited = self.executor.ask(|locked, _, token| locked.machine.wait_ready(&self.id, token));
+        let waited = self.ask(|locked, _, token| locked.machine.wait_ready(&self.id, token));
         waited.await.map(drop)
     }
 
@@ -81,7 +95,7 @@ impl Session {
     /// When the call is refused, or its outcome is unknown because the executor was lost.
     pub async fn call_tool(&self, mut params: ToolCallParams) -> Result<Arc<ToolResultParams>, CallError> {
         params.session_id = self.id.clone();
-        let called = self.executor.ask(|locked, now, token| locked.machine.call_tool(now, params, token).map(drop));
+        let called = self.ask(|locked, now, token| locked.machine.call_tool(now, params, token).map(drop));
         match called.await? {
             Completion::Tool(result) => Ok(result),
             _ => Err(CallError::Request(RequestError::Malformed("no tool result".to_owned()))),
@@ -114,7 +128,7 @@ impl Session {
             tool_call_id: tool_call_id.clone(),
             reason: (!reason.is_empty()).then(|| reason.to_owned()),
         };
-        let asked = self.executor.ask(|locked, now, token| locked.machine.cancel_tool(now, &params, token));
+        let asked = self.ask(|locked, now, token| locked.machine.cancel_tool(now, &params, token));
         match asked.await? {
             Completion::Result(result) => match *result {
                 AnyResult::ToolCancel(result) => Ok(result.canceled),
@@ -138,7 +152,7 @@ impl Session {
     /// As [`stop`](Session::stop).
     pub async fn stop_within(&self, reason: &str, deadline_ms: Option<i64>) -> Result<(), CallError> {
         let params = SessionStopParams { session_id: self.id.clone(), reason: reason.to_owned(), deadline_ms };
-        self.executor.ask(|locked, now, token| locked.machine.stop_session(now, params, token)).await.map(drop)
+        self.ask(|locked, now, token| locked.machine.stop_session(now, params, token)).await.map(drop)
     }
 }
 

@@ -306,3 +306,182 @@ fn nothing_is_sent_to_nobody() {
     let told = rig.events.iter().filter(|event| matches!(event, Event::Disconnected)).count();
     assert_eq!(told, 1);
 }
+
+#[test]
+fn an_event_that_is_being_handled_is_not_handled_twice() {
+    let params = json!({"session_id": "s", "event": {"type": "agent.tool_result"}});
+    let frame = json!({"jsonrpc": "2.0", "id": "e1", "method": "session.event", "params": params});
+    let stored =
+        AnyResult::SessionEvent(SessionEventResult { accepted: true, event_id: "ev_1".into(), acked_sequence: None });
+    let first = |rig: &mut Rig| {
+        rig.frame(frame.clone());
+        let Event::Request { id, .. } = rig.event() else { panic!("a request") };
+        id
+    };
+    // The executor comes back while the application still thinks about it, and asks twice.
+    let mut rig = Rig::up();
+    let id = first(&mut rig);
+    rig.reconnect(&[]);
+    rig.events.clear();
+    rig.frame(frame.clone());
+    rig.frame(frame.clone());
+    assert!(rig.events.is_empty() && rig.frames.is_empty());
+    rig.peer.reply(id, &stored);
+    rig.drain();
+    for _ in 0..2 {
+        assert_eq!(rig.request_answered("e1")["result"]["event_id"], "ev_1");
+    }
+    assert!(rig.frames.is_empty());
+    rig.frame(frame.clone());
+    assert_eq!(rig.request_answered("e1")["result"]["event_id"], "ev_1");
+    assert!(rig.events.is_empty());
+
+    // A refusal is the answer to all that were asked, and none that is kept.
+    let mut rig = Rig::up();
+    let id = first(&mut rig);
+    rig.frame(frame.clone());
+    rig.peer.refuse(id, &ErrorCode::ExecutorBusy.error("later"));
+    rig.drain();
+    for _ in 0..2 {
+        assert_eq!(rig.request_answered("e1")["error"]["code"], -32009);
+    }
+    first(&mut rig);
+}
+
+#[test]
+fn another_event_under_the_same_id_is_another_event() {
+    let mut rig = Rig::up();
+    let base = json!({"session_id": "s", "event": {"type": "agent.message"}});
+    let mut others = vec![base.clone()];
+    for (member, value) in [
+        ("session_id", json!("t")),
+        ("event", json!({"type": "agent.thought"})),
+        ("event_id", json!("e")),
+        ("sequence", json!(1)),
+        ("turn_id", json!("t")),
+        ("idempotency_key", json!("k")),
+    ] {
+        let mut other = base.clone();
+        other[member] = value;
+        others.push(other);
+    }
+    // Each as the first request of a connection, by an executor that counts anew.
+    for (n, params) in others.into_iter().enumerate() {
+        rig.reconnect(&[]);
+        rig.events.clear();
+        assert_eq!(rig.ask_as("1", "session.event", params), Value::Null);
+        let Event::Request { id, .. } = rig.event() else { panic!("a request") };
+        let event_id = format!("ev_{n}").as_str().into();
+        let stored = SessionEventResult { accepted: true, event_id, acked_sequence: None };
+        rig.peer.reply(id, &AnyResult::SessionEvent(stored));
+        rig.drain();
+        assert_eq!(rig.request_answered("1")["result"]["event_id"], format!("ev_{n}"));
+    }
+}
+
+#[test]
+fn events_that_are_remembered_are_bounded() {
+    let mut rig = Rig::up();
+    let ask = |rig: &mut Rig, n: usize| {
+        let params = json!({"session_id": "s", "event": {"n": n}});
+        rig.ask_as(&format!("e{n}"), "session.event", params)
+    };
+    for n in 0..1025 {
+        assert_eq!(ask(&mut rig, n), Value::Null);
+        let Event::Request { id, .. } = rig.event() else { panic!("a request") };
+        rig.peer.reply(id, &AnyResult::SessionEvent(SessionEventResult::default()));
+        rig.drain();
+        rig.frames.clear();
+    }
+    assert!(ask(&mut rig, 1).is_object(), "the oldest that is kept");
+    assert_eq!(ask(&mut rig, 0), Value::Null, "the oldest is not");
+    assert!(matches!(rig.event(), Event::Request { .. }));
+}
+
+#[test]
+fn what_the_machine_keeps_account_of_is_no_plain_request() {
+    let mut rig = Rig::with_session("s");
+    let plain = [
+        AnyParams::SessionAssign(Box::new(SessionAssignParams { session_id: session("t"), ..Default::default() })),
+        AnyParams::SessionStop(stop_params("s")),
+        AnyParams::ToolCall(call_params("s", "c")),
+        AnyParams::ToolCancel(crate::contract::ToolCancelParams::default()),
+        // Nor is what an executor sends, or what has no answer.
+        AnyParams::SessionReady(crate::contract::SessionReadyParams::default()),
+        AnyParams::ExecutorClose(crate::contract::ExecutorCloseParams::default()),
+    ];
+    for params in plain {
+        let asked = rig.peer.request(rig.now, &params, 9, seconds(1));
+        let Err(error @ CallError::NotPlain { .. }) = asked else { panic!("{params:?}: {asked:?}") };
+        assert_eq!((error.code(), error.is_retryable()), (-32600, false));
+        assert!(error.to_string().contains(params.method().name()), "{error}");
+    }
+    rig.drain();
+    assert!(rig.frames.is_empty() && rig.events.is_empty());
+    assert_eq!(rig.bound(), ["s"]);
+}
+
+#[test]
+fn an_executor_that_refuses_to_drain_does_not_drain() {
+    for refusal in [json!({"error": {"code": -32009, "message": "no"}}), json!({"result": {"accepted": false}})] {
+        let mut rig = Rig::with_session("s");
+        rig.peer.request(rig.now, &drain_params(), 5, seconds(9)).unwrap();
+        rig.drain();
+        let (id, _) = rig.request("executor.drain");
+        let mut frame = json!({"jsonrpc": "2.0", "id": id});
+        for (member, value) in refusal.as_object().unwrap() {
+            frame[member] = value.clone();
+        }
+        if frame.get("result").is_some() {
+            frame["result"]["active_sessions"] = json!(["s"]);
+        }
+        rig.frame(frame);
+        rig.events.clear();
+        let answer = rig.ask("executor.heartbeat", json!({"connection_id": "c", "active_sessions": []}));
+        assert_eq!(answer["result"]["drain"], false);
+        rig.ask("session.ended", json!({"session_id": "s", "reason": ""}));
+        assert_eq!((rig.peer.gone(), rig.closes.len()), (None, 0), "it goes on");
+        rig.events.clear();
+        rig.assign("t");
+    }
+}
+
+#[test]
+fn a_config_is_brought_into_the_range_that_works() {
+    let default = Config::default();
+    let clamped = default.clone().clamped(1 << 20, 8 << 20);
+    assert_eq!(format!("{clamped:?}"), format!("{default:?}"), "the default works");
+    let zero = Config {
+        heartbeat_interval: Duration::ZERO,
+        lease_ttl: Duration::ZERO,
+        request_timeout: Duration::ZERO,
+        max_control_frame_bytes: 0,
+        max_mcp_frame_bytes: 0,
+        limits: Limits {
+            max_inflight_requests: 0,
+            max_concurrent_process_reads: -1,
+            max_process_read_bytes: -1,
+            max_process_write_bytes: -1,
+            max_processes_per_session: -1,
+            max_artifact_bytes: -1,
+        },
+        ..Config::default()
+    };
+    let zero = zero.clamped(1 << 20, 8 << 20);
+    let times = (zero.heartbeat_interval, zero.lease_ttl, zero.request_timeout);
+    assert_eq!(times, (default.heartbeat_interval, default.lease_ttl, default.request_timeout));
+    assert_eq!((zero.max_control_frame_bytes, zero.max_mcp_frame_bytes), (4096, 4096));
+    assert_eq!((zero.limits.max_inflight_requests, zero.limits.max_process_read_bytes), (1, 0));
+    let odd = Config {
+        heartbeat_interval: seconds(60),
+        lease_ttl: seconds(30),
+        max_control_frame_bytes: usize::MAX,
+        max_mcp_frame_bytes: usize::MAX,
+        ..Config::default()
+    };
+    let odd = odd.clamped(1 << 20, 8 << 20);
+    assert_eq!((odd.heartbeat_interval, odd.lease_ttl), (seconds(10), seconds(30)), "some fit into a lease");
+    assert_eq!((odd.max_control_frame_bytes, odd.max_mcp_frame_bytes), (1 << 20, 8 << 20));
+    let hasty = Config { lease_ttl: Duration::from_nanos(1), ..Config::default() }.clamped(1 << 20, 8 << 20);
+    assert_eq!((hasty.lease_ttl.as_millis(), hasty.heartbeat_interval.as_millis()), (100, 33));
+}
