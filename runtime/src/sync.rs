@@ -240,9 +240,9 @@ impl<T: Clone> Subscribers<T> {
     /// Tells every reader. What one caller tells arrives in its order.
     pub(crate) fn publish(&self, item: &T) {
         let Some(senders) = lock(&self.senders).clone() else { return };
-        let all_there = senders.iter().fold(true, |there, sender| sender.send(item.clone()).is_ok() && there);
+        let gone = senders.iter().filter(|sender| sender.send(item.clone()).is_err()).count();
         drop(senders);
-        if !all_there {
+        if gone > 0 {
             self.renew(None);
         }
     }
