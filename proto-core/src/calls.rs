@@ -63,17 +63,14 @@ impl<A> CallTable<A> {
     }
 
     pub(crate) fn lookup(&mut self, id: &ToolCallId) -> Known<'_, A> {
-        let forgotten = self.is_forgotten(id);
-        match (self.open.get_mut(id), self.done.get(id)) {
-            (Some(call), _) => Known::Open(call),
-            (None, Some(recorded)) => Known::Done(&recorded.result),
-            (None, None) if forgotten => Known::Forgotten,
-            (None, None) => Known::New,
+        if let Some(call) = self.open.get_mut(id) {
+            return Known::Open(call);
         }
-    }
-
-    fn is_forgotten(&self, id: &ToolCallId) -> bool {
-        !self.forgotten.is_empty() && self.forgotten.contains(&self.forgotten.hasher().hash_one(id))
+        if let Some(recorded) = self.done.get(id) {
+            return Known::Done(&recorded.result);
+        }
+        let forgotten = !self.forgotten.is_empty() && self.forgotten.contains(&self.forgotten.hasher().hash_one(id));
+        if forgotten { Known::Forgotten } else { Known::New }
     }
 
     /// Whether another id can be taken.

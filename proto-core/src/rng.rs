@@ -34,7 +34,14 @@ impl Rng {
 
     /// A fresh identifier: `prefix` and 24 hex digits.
     pub(crate) fn id(&mut self, prefix: &str) -> String {
-        format!("{prefix}{:016x}{:08x}", self.next_u64(), self.next_u64() >> 32)
+        const HEX: [u8; 16] = *b"0123456789abcdef";
+        const DIGITS: usize = 24;
+        let bits = u128::from(self.next_u64()) << 32 | u128::from(self.next_u64() >> 32);
+        let digits = (0..DIGITS).rev().map(|place| HEX[(bits >> (4 * place) & 0xf) as usize]);
+        let mut id = String::with_capacity(prefix.len() + DIGITS);
+        id.push_str(prefix);
+        id.extend(digits.map(char::from));
+        id
     }
 }
 

@@ -1,7 +1,6 @@
 //! What the harness must accept: readiness, results, ends of sessions. Each
 //! is sent until it is accepted; a disconnect uses up no attempt.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::link::{Link, exponential};
@@ -99,8 +98,15 @@ impl Executor {
                 let Some(result) = self.sessions.get(session).and_then(|session| session.calls.result(call)) else {
                     return self.nothing_to_deliver(&attempt.delivery);
                 };
-                let result = Arc::clone(result);
-                self.send_result(&result, attempt.clone())
+                let tag = || Tag::Delivery(attempt.clone());
+                match self.peer.request::<methods::ToolResult>(self.now, result, tag()) {
+                    Err(Misuse::FrameTooLarge { limit, .. }) => {
+                        let mut smaller = ToolResultParams::clone(result);
+                        shrink::shrink_to_fit(&mut smaller, limit);
+                        self.peer.request::<methods::ToolResult>(self.now, &smaller, tag())
+                    }
+                    sent => sent,
+                }
             }
             Delivery::Ended(id) => {
                 let Some(reason) = self.sessions.get(id).and_then(|session| session.ended.clone()) else {
@@ -123,18 +129,6 @@ impl Executor {
     /// The session is not there any more, or it is another one of the same name.
     fn nothing_to_deliver(&mut self, delivery: &Delivery) {
         self.under_way.remove(delivery);
-    }
-
-    fn send_result(&mut self, result: &ToolResultParams, attempt: Attempt) -> Result<u64, Misuse> {
-        let tag = Tag::Delivery(attempt);
-        match self.peer.request::<methods::ToolResult>(self.now, result, tag.clone()) {
-            Err(Misuse::FrameTooLarge { limit, .. }) => {
-                let mut smaller = result.clone();
-                shrink::shrink_to_fit(&mut smaller, limit);
-                self.peer.request::<methods::ToolResult>(self.now, &smaller, tag)
-            }
-            sent => sent,
-        }
     }
 
     fn retry_later(&mut self, mut attempt: Attempt) {

@@ -432,10 +432,11 @@ impl Executor {
     pub fn finish_tool_call(&mut self, now: Time, mut result: ToolResultParams) -> Result<(), CallError> {
         self.advance(now);
         let (session_id, call_id) = (result.session_id.clone(), result.tool_call_id.clone());
-        if !self.open_call(&session_id, &call_id)?.accepted {
+        let call = self.open_call(&session_id, &call_id)?;
+        let (accepted, started) = (call.accepted, call.started);
+        if !accepted {
             self.accept_tool_call(&session_id, &call_id)?;
         }
-        let started = self.open_call(&session_id, &call_id)?.started;
         let elapsed = self.now.saturating_since(started).as_millis();
         result.duration_ms.get_or_insert(i64::try_from(elapsed).unwrap_or(i64::MAX));
         let session = self.sessions.get_mut(&session_id);

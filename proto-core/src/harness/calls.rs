@@ -91,9 +91,9 @@ impl ExecutorPeer {
         if open >= max_open || (session.calls.is_full() && !given_up) {
             return Err(CallError::Send(Misuse::Backlog(open)));
         }
-        let (session_id, number) = (params.session_id.clone(), session.number);
+        let number = session.number;
         let request = self.send_call(&params, number)?;
-        if let Some(session) = self.sessions.get_mut(&session_id) {
+        if let Some(session) = self.sessions.get_mut(&params.session_id) {
             let delivery = Delivery::Unacknowledged { params: Box::new(params), request, may_have_arrived: given_up };
             let call = OpenCall { delivery, waiter: Some(token), more_waiters: Vec::new() };
             session.calls.open(call_id.clone(), call);
@@ -190,13 +190,12 @@ impl ExecutorPeer {
     }
 
     pub(super) fn result_came(&mut self, id: InboundId, params: ToolResultParams) {
-        let (session_id, call_id) = (params.session_id.clone(), params.tool_call_id.clone());
-        let Some(session) = self.sessions.get_mut(&session_id) else {
-            let message = format!("session {session_id} is not bound to this executor");
+        let Some(session) = self.sessions.get_mut(&params.session_id) else {
+            let message = format!("session {} is not bound to this executor", params.session_id);
             return self.peer.refuse(id, &ErrorCode::SessionNotActive.error(message));
         };
-        if let Known::New = session.calls.lookup(&call_id) {
-            let message = format!("session {session_id} has no tool call {call_id}");
+        if let Known::New = session.calls.lookup(&params.tool_call_id) {
+            let message = format!("session {} has no tool call {}", params.session_id, params.tool_call_id);
             return self.peer.refuse(id, &ErrorCode::NotFound.error(message));
         }
         // A result that is recorded already is acknowledged again: the answer was lost.

@@ -22,12 +22,15 @@ pub(super) struct Scan<'a> {
 /// requests by the raw id of its answer. `None` means: take the second look.
 pub(super) fn scan<'a>(text: &'a str, method_of: &dyn Fn(&RawValue) -> Option<Method>) -> Option<Scan<'a>> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let scan = deserializer.deserialize_map(Envelope { method_of }).ok()?;
+    let mut scan = Scan::default();
+    deserializer.deserialize_map(Envelope { scan: &mut scan, method_of }).ok()?;
     deserializer.end().ok()?;
     Some(scan)
 }
 
-struct Envelope<'f> {
+/// Fills the scan in where it stands: it is large, and would be moved at every step out of serde.
+struct Envelope<'f, 'de> {
+    scan: &'f mut Scan<'de>,
     method_of: &'f dyn Fn(&RawValue) -> Option<Method>,
 }
 
@@ -41,15 +44,15 @@ enum Key {
     Unknown,
 }
 
-impl<'de> Visitor<'de> for Envelope<'_> {
-    type Value = Scan<'de>;
+impl<'de> Visitor<'de> for Envelope<'_, 'de> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON-RPC 2.0 object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scan<'de>, A::Error> {
-        let mut scan = Scan::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let scan = self.scan;
         let mut version = false;
         // Members that came before the one that says what their type is.
         let mut early_params: Option<&'de RawValue> = None;
@@ -88,7 +91,7 @@ impl<'de> Visitor<'de> for Envelope<'_> {
         if let (Some(raw), Some(method)) = (early_result, scan.id.and_then(self.method_of)) {
             scan.result = Some(ResultSeed(method).deserialize(raw).map_err(de::Error::custom)?);
         }
-        Ok(scan)
+        Ok(())
     }
 }
 

@@ -47,7 +47,11 @@ impl fmt::Debug for RequestId {
 
 /// The number in an id that we gave out ourselves: exactly as we wrote it.
 pub(super) fn own_number(raw: &RawValue) -> Option<u64> {
-    let digits = raw.get().strip_prefix('"')?.strip_suffix('"')?;
-    let ours = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
-    digits.parse().ok().filter(|_| ours)
+    /// As many digits as cannot overflow; the numbers that are given out never get there.
+    const MAX_DIGITS: usize = 19;
+    let digits = raw.get().strip_prefix('"')?.strip_suffix('"')?.as_bytes();
+    if digits.len() > MAX_DIGITS || !matches!(digits, [b'1'..=b'9', ..]) {
+        return None;
+    }
+    digits.iter().try_fold(0, |number, byte| byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0')))
 }
