@@ -1,7 +1,7 @@
 //! Small pieces for handing things between tasks, bound to no executor.
 //!
 //! [`oneshot`] carries one value, [`events`] a bounded stream for a reader who
-//! may be slow, [`Subscribers`] the same to many readers, and a [`StateCell`] a
+//! may be slow, `Subscribers` the same to many readers, and a [`StateCell`] a
 //! value that others wait on.
 
 use std::collections::VecDeque;
