@@ -127,7 +127,7 @@ pub async fn an_authenticator_that_panics_lets_nobody_in_and_blocks_nobody(runti
     let asked = AtomicUsize::new(0);
     let authenticator = Authenticator::new(move |_| {
         let number = asked.fetch_add(1, Ordering::SeqCst);
-        assert!(number % 2 != 0 || number > 9, "an authenticator of the user's");
+        assert!(!number.is_multiple_of(2) || number > 9, "an authenticator of the user's");
         async move {
             assert!(number > 9, "the same, later");
             Ok(Principal::default())
@@ -277,7 +277,7 @@ pub async fn f58_a_silent_connection_is_noticed_by_both_ends(runtime: Arc<dyn Ru
     assert!(held_at.elapsed() < Duration::from_secs(5), "noticed after {:?}", held_at.elapsed());
     // Its next connection is a new one, which is not held.
     client.tools().bash(|_, _| std::future::ready(Ok::<_, ToolError>("ran")));
-    assert_eq!(text(&*session.tools().bash(command("x")).await.unwrap()), "ran");
+    assert_eq!(text(&session.tools().bash(command("x")).await.unwrap()), "ran");
     // And when it does not come back: the lease ends it.
     let mut comings = rig.harness.events();
     proxy.refuse(true);
@@ -313,7 +313,8 @@ pub async fn f64_a_slow_connection_is_not_taken_for_a_dead_one(runtime: Arc<dyn 
         calls.push(super::start(&rig.runtime, async move { session.tools().bash(command("x")).await.unwrap() }));
     }
     for call in calls {
-        assert_eq!(text(&*call.await).len(), 40_000);
+        let result = call.await;
+        assert_eq!(text(&result).len(), 40_000);
     }
     assert_eq!(proxy.accepted(), 1, "the one connection was enough");
     rig.finish().await;
@@ -345,7 +346,7 @@ pub async fn f62_a_second_program_of_the_same_identity_takes_over(runtime: Arc<d
     assert_eq!(executor.id().as_str(), "the-machine");
     eventually(&rig.runtime, "the first one's session is over", || executor.session_ids().is_empty()).await;
     let session = rig.session(&executor, "t").await;
-    assert_eq!(text(&*session.tools().bash(command("x")).await.unwrap()), "the second");
+    assert_eq!(text(&session.tools().bash(command("x")).await.unwrap()), "the second");
     assert_eq!(rig.harness.executors().len(), 1);
     rig.finish().await;
 }

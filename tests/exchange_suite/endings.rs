@@ -46,7 +46,7 @@ pub async fn a_drained_executor_leaves_once_its_sessions_have_ended(runtime: Arc
     let error = refused(executor.assign(assignment("t")).await);
     assert_code(&error, ErrorCode::ExecutorBusy);
     assert!(error.is_retryable());
-    assert_eq!(text(&*session.tools().bash(command("x")).await.unwrap()), "ran", "what is open goes on");
+    assert_eq!(text(&session.tools().bash(command("x")).await.unwrap()), "ran", "what is open goes on");
     assert_eq!(client.end_state(), None);
     session.stop("").await.unwrap();
     assert_eq!(executor.gone().await, Gone::Drained);
@@ -308,7 +308,7 @@ pub async fn a_client_that_is_dropped_goes_on_until_it_is_told_to_stop(runtime: 
     let executor = rig.join(&client).await;
     drop(client);
     let session = rig.session(&executor, "s").await;
-    assert_eq!(text(&*session.tools().bash(command("x")).await.unwrap()), "ran");
+    assert_eq!(text(&session.tools().bash(command("x")).await.unwrap()), "ran");
     executor.close("").await;
     rig.finish().await;
 }

@@ -122,6 +122,7 @@ macro_rules! exchange_suite {
             a_call_made_while_nothing_is_connected_waits_for_the_return
             a_lease_that_runs_out_ends_everything_on_both_sides
             f66_a_harness_that_forgot_everything_gets_a_fresh_registration
+            a_distant_executor_serves_many_calls_at_once
             cuts_at_any_time_lose_and_repeat_nothing
         );
         $crate::exchange_suite!(@ $run, secrecy:

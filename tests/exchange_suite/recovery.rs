@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bma_runtime::proto::executor::StopCause;
 use bma_runtime::proto::harness::{CallError, Gone};
@@ -48,7 +48,7 @@ pub async fn a_cut_connection_comes_back_with_its_sessions(runtime: Arc<dyn Runt
             panic!("told")
         };
         assert_eq!(back.id(), executor.id());
-        assert_eq!(text(&*session.tools().bash(command("x")).await.unwrap()), "ran");
+        assert_eq!(text(&session.tools().bash(command("x")).await.unwrap()), "ran");
     }
     let last = client.registration().unwrap();
     assert_eq!(last.executor_id, first.executor_id);
@@ -91,7 +91,7 @@ pub async fn a_result_that_was_under_way_arrives_once(runtime: Arc<dyn Runtime>)
     let mut call = Box::pin(call);
     assert!(within(&rig.runtime, Duration::from_millis(30), &mut call).await.is_none());
     proxy.cut();
-    assert_eq!(text(&*call.await.unwrap()), "ran through it");
+    assert_eq!(text(&call.await.unwrap()), "ran through it");
     assert_eq!(runs.value(), 1);
     rig.finish().await;
 }
@@ -124,7 +124,7 @@ pub async fn a_call_that_was_not_acknowledged_is_sent_again_and_runs_once(runtim
             assert!(within(&rig.runtime, Duration::from_millis(20), events.next()).await.is_none());
         }
         proxy.cut();
-        assert_eq!(text(&*call.await.unwrap()), name);
+        assert_eq!(text(&call.await.unwrap()), name);
         assert_eq!(runs.counts().get(name), Some(&1));
     }
     rig.finish().await;
@@ -152,10 +152,10 @@ pub async fn a_call_made_while_nothing_is_connected_waits_for_the_return(runtime
     let mut call = Box::pin(call);
     assert!(within(&rig.runtime, Duration::from_millis(20), &mut call).await.is_none());
     proxy.refuse(false);
-    assert_eq!(text(&*call.await.unwrap()), "x");
+    assert_eq!(text(&call.await.unwrap()), "x");
     let second = assigned.await.unwrap();
     second.ready().await.unwrap();
-    assert_eq!(text(&*second.tools().bash(command("y")).await.unwrap()), "y");
+    assert_eq!(text(&second.tools().bash(command("y")).await.unwrap()), "y");
     rig.finish().await;
 }
 
@@ -230,11 +230,40 @@ pub async fn f66_a_harness_that_forgot_everything_gets_a_fresh_registration(runt
     let told = stops.lock().unwrap().clone();
     assert!(matches!(told.as_slice(), [(id, StopCause::Requested(_))] if id == "old"), "{told:?}");
     let session = rig.session(&back, "new").await;
-    assert_eq!(text(&*session.tools().bash(command("x")).await.unwrap()), "ran");
+    assert_eq!(text(&session.tools().bash(command("x")).await.unwrap()), "ran");
     assert_eq!(client.registration().unwrap().executor_id, *back.id());
     client.stop("").await;
     second.close("").await;
     listening.stop().await;
+    rig.finish().await;
+}
+
+/// What is under way at one time does not wait for each other.
+pub async fn a_distant_executor_serves_many_calls_at_once(runtime: Arc<dyn Runtime>) {
+    const CALLS: u32 = 50;
+    const ONE_WAY: Duration = Duration::from_millis(20);
+    let rig = Rig::new(runtime).await;
+    let proxy = rig.proxy();
+    let client = rig.client_by(&proxy);
+    client.tools().bash(|input, _| std::future::ready(Ok::<_, ToolError>(input.command)));
+    let executor = rig.join(&client).await;
+    let session = rig.session(&executor, "s").await;
+    proxy.delay(ONE_WAY);
+    let begun = Instant::now();
+    let calls: Vec<_> = (0..CALLS)
+        .map(|call| {
+            let (session, asked) = (session.clone(), call.to_string());
+            start(&rig.runtime, async move {
+                assert_eq!(text(&session.tools().bash(command(&asked)).await.unwrap()), asked);
+            })
+        })
+        .collect();
+    for call in calls {
+        call.await;
+    }
+    let took = begun.elapsed();
+    assert!(took >= 2 * ONE_WAY, "{took:?}");
+    assert!(took < CALLS * 2 * ONE_WAY, "one after the other would be no slower than {took:?}");
     rig.finish().await;
 }
 

@@ -46,7 +46,7 @@ pub async fn a_session_is_set_up_used_and_torn_down(runtime: Arc<dyn Runtime>) {
     assert_eq!(session_names(&executor.session_ids()), ["s"]);
     assert_eq!(session_names(&client.active_sessions()), ["s"]);
     assert_eq!(executor.session(&"s".into()).map(|session| session.id().clone()), Some("s".into()));
-    assert_eq!(text(&*session.tools().bash(command("x")).await.unwrap()), "ran");
+    assert_eq!(text(&session.tools().bash(command("x")).await.unwrap()), "ran");
     session.stop_within("enough", Some(4321)).await.unwrap();
     assert_eq!(told.lock().unwrap().as_slice(), ["assign s", "stop s"]);
     assert!(executor.session_ids().is_empty());
@@ -134,7 +134,7 @@ pub async fn a_session_that_takes_its_time_is_ready_when_it_says_so(runtime: Arc
     set_up.replace(true);
     let session = assigned.await.unwrap();
     session.ready().await.unwrap();
-    assert_eq!(text(&*session.tools().bash(command("x")).await.unwrap()), "ran");
+    assert_eq!(text(&session.tools().bash(command("x")).await.unwrap()), "ran");
     rig.finish().await;
 }
 
@@ -292,7 +292,8 @@ pub async fn two_sessions_do_not_disturb_each_other(runtime: Arc<dyn Runtime>) {
     may_end.replace(true);
     let mut results = Vec::new();
     for call in calls {
-        results.push(text(&*call.await));
+        let result = call.await;
+        results.push(text(&result));
     }
     assert_eq!(results, [CancelReason::SessionStopped.to_string(), "ended by itself".to_owned()]);
     assert_eq!(session_names(&executor.session_ids()), ["two"]);

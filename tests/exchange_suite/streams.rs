@@ -23,7 +23,7 @@ async fn use_it(rig: &Rig, harness: &Harness, client: &Client) {
     let executor = harness.wait_executor().await;
     assert_eq!(*executor.id(), registered.executor_id);
     let session = rig.session(&executor, "s").await;
-    assert_eq!(text(&*session.tools().bash(command("x")).await.unwrap()), "ran");
+    assert_eq!(text(&session.tools().bash(command("x")).await.unwrap()), "ran");
     session.stop("").await.unwrap();
     client.stop("").await;
     executor.gone().await;

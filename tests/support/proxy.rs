@@ -200,11 +200,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 
 fn carry(shared: &Shared, number: usize, way: Way, mut from: TcpStream, mut to: TcpStream) {
     let mut bytes = [0; 16 * 1024];
-    loop {
-        let read = match from.read(&mut bytes) {
-            Ok(read @ 1..) => read,
-            Ok(0) | Err(_) => break,
-        };
+    while let Ok(read @ 1..) = from.read(&mut bytes) {
         let (pace, delay) = {
             let mut state = shared.lock();
             while state.links[number].held[way as usize] && !state.links[number].cut {

@@ -101,6 +101,11 @@ impl Raw {
         Raw { stream, masked: false }
     }
 
+    /// Another handle of the same end, for a thread that only reads, or only writes.
+    pub fn another(&self) -> Self {
+        Raw { stream: self.stream.try_clone().unwrap(), masked: self.masked }
+    }
+
     /// Answers an upgrade request.
     pub fn upgrade(&mut self, head: &str) -> io::Result<()> {
         self.upgrade_to(head, Some(PROTOCOL))

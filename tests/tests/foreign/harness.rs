@@ -253,13 +253,7 @@ async fn heartbeats_tell_what_is_held_and_any_answer_is_life() {
     // A drain can come with an answer.
     let beat = peer.expect("executor.heartbeat").await;
     peer.reply(&beat, json!({"server_time": "", "lease_ttl_ms": 2_000, "drain": true})).await;
-    let error = loop {
-        let answer = peer.ask(json!("one more"), "session.assign", assignment("t")).await;
-        match answer.get("error") {
-            Some(error) => break error.clone(),
-            None => panic!("taken while it drains: {answer}"),
-        }
-    };
+    let error = peer.error_of(json!("one more"), "session.assign", assignment("t")).await;
     assert_eq!((&error["code"], &error["data"]["retryable"]), (&json!(-32009), &json!(true)));
     drop(peer);
     client.stop("").await;

@@ -47,6 +47,7 @@ impl Peer {
     /// The next executor, with the subprotocol given if it offers that.
     pub(crate) async fn accept(listener: &TcpListener, protocol: &'static str) -> Self {
         let (stream, _) = timeout(PATIENCE, listener.accept()).await.expect("nobody dialled").unwrap();
+        #[allow(clippy::result_large_err, reason = "the library wants it so")]
         let choose = |request: &Request, mut response: Response| {
             let offered = request.headers().get("Sec-WebSocket-Protocol").unwrap().to_str().unwrap();
             assert!(offered.split(", ").any(|offer| offer == protocol), "{offered}");
