@@ -10,9 +10,9 @@ use bma_proto_core::Time;
 use bma_runtime::Runtime;
 use bma_runtime::sync::oneshot;
 
-/// The runtime ends and runs nothing any more.
+/// The runtime ends and runs nothing any more; or what it ran, such as a hook of the host, panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the runtime is shutting down")]
+#[error("it came to no end: the runtime is shutting down, or a hook panicked")]
 pub struct RuntimeEnded;
 
 /// Runs `work` on the blocking pool. Dropping the future abandons the answer; the work runs to its end.

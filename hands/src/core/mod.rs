@@ -124,6 +124,10 @@ impl Core {
     /// `cloud` or `local`, and is part of its sessions' paths. The name is free
     /// again when the client has ended, or nobody holds it any more.
     ///
+    /// The core decides about the client's sessions, ends them, and hears of
+    /// finished calls: leave `on_session_assign`, `on_session_stop` and
+    /// `on_tool_call_finished` of this client to it.
+    ///
     /// # Errors
     /// [`CoreError::DuplicateBrain`].
     pub fn attach(&self, brain: &str, client: &Client) -> Result<(), CoreError> {
@@ -199,8 +203,8 @@ impl Shared {
         }
     }
 
-    /// Takes a place, if there is one, for the assignment whose number is returned.
-    fn reserve(&self, key: &Key) -> Result<u64, JSONRPCError> {
+    /// Takes a place, if there is one.
+    fn reserve<'s>(&'s self, key: &'s Key) -> Result<Place<'s>, JSONRPCError> {
         let mut sessions = self.sessions();
         let busy = |message: String| Err(ErrorCode::ExecutorBusy.error(message).with_retryable(true));
         let of_brain = sessions.keys().filter(|(brain, _)| *brain == key.0).count();
@@ -216,7 +220,7 @@ impl Shared {
         }
         let number = self.assignments.fetch_add(1, Ordering::Relaxed);
         sessions.insert(key.clone(), Slot::SettingUp(number));
-        Ok(number)
+        Ok(Place { shared: self, key, number })
     }
 
     async fn assign(self: &Arc<Self>, brain: Arc<str>, params: SessionAssignParams) -> Result<(), JSONRPCError> {
@@ -229,30 +233,16 @@ impl Shared {
             return Err(ErrorCode::CapabilityUnavailable.error(message).with_capability("mcp.stdio"));
         }
         let key = (brain, params.session_id.clone());
-        let number = self.reserve(&key)?;
+        let place = self.reserve(&key)?;
         let (shared, owner) = (Arc::clone(self), Arc::clone(&key.0));
         let opened = blocking(&self.runtime, move || session::open(&shared.options, shared.os.as_ref(), owner, params));
-        let opened = match opened.await {
-            Ok(opened) => opened.map_err(|error| {
+        match opened.await {
+            Ok(Ok(session)) => place.fill(session),
+            Ok(Err(error)) => {
                 let error = ErrorCode::ResourceUnavailable.error(format!("the workspace cannot be opened: {error}"));
-                error.with_reason(ErrorReason::WorkspaceUnavailable)
-            }),
+                Err(error.with_reason(ErrorReason::WorkspaceUnavailable))
+            }
             Err(ended) => Err(ErrorCode::InternalError.error(ended.to_string())),
-        };
-        let mut sessions = self.sessions();
-        // The session may have been stopped while it was set up: then its place is gone, or another one's.
-        match sessions.get_mut(&key) {
-            Some(slot) if matches!(&*slot, Slot::SettingUp(own) if *own == number) => match opened {
-                Ok(session) => {
-                    *slot = Slot::Open(Arc::new(session));
-                    Ok(())
-                }
-                Err(error) => {
-                    sessions.remove(&key);
-                    Err(error)
-                }
-            },
-            _ => Err(ErrorCode::Canceled.error("the session was stopped while it was set up")),
         }
     }
 
@@ -273,5 +263,111 @@ impl Shared {
             sessions.remove(&key);
         }
         report.is_empty()
+    }
+}
+
+/// A place that an assignment has taken. Unless it is filled, it is given back, also when the assignment is given up
+/// in the midst of its set-up.
+struct Place<'s> {
+    shared: &'s Shared,
+    key: &'s Key,
+    number: u64,
+}
+
+impl Place<'_> {
+    fn fill(self, session: CoreSession) -> Result<(), JSONRPCError> {
+        let mut sessions = self.shared.sessions();
+        match sessions.get_mut(self.key) {
+            Some(slot) if self.owns(slot) => {
+                *slot = Slot::Open(Arc::new(session));
+                Ok(())
+            }
+            // It was stopped while it was set up: the place is gone, or another one's.
+            Some(_) | None => Err(ErrorCode::Canceled.error("the session was stopped while it was set up")),
+        }
+    }
+
+    fn owns(&self, slot: &Slot) -> bool {
+        matches!(slot, Slot::SettingUp(number) if *number == self.number)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut sessions = self.shared.sessions();
+        if sessions.get(self.key).is_some_and(|slot| self.owns(slot)) {
+            sessions.remove(self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test panics on purpose
+
+    use std::ffi::OsString;
+    use std::future::Future as _;
+    use std::path::Path;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::os::{Directory, Mark, Processes, SpawnError, SpawnRequest, Spawned};
+
+    /// A system that starts nothing.
+    #[derive(Debug)]
+    struct Idle;
+
+    impl Os for Idle {
+        fn shell(&self) -> &str {
+            "sh"
+        }
+        fn shell_argv(&self, _: &str) -> Vec<OsString> {
+            Vec::new()
+        }
+        fn max_command_bytes(&self) -> usize {
+            0
+        }
+        fn open_directory(&self, _: &Path) -> Result<Directory, SpawnError> {
+            Err(SpawnError::NoCommand)
+        }
+        fn spawn(&self, _: SpawnRequest) -> Result<Spawned, SpawnError> {
+            Err(SpawnError::NoCommand)
+        }
+        fn new_mark(&self) -> io::Result<Mark> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn marked(&self, _: &Mark) -> Arc<dyn Processes> {
+            unreachable!("there are no marks")
+        }
+    }
+
+    #[test]
+    fn an_assignment_that_is_given_up_gives_its_place_back() {
+        let folder = tempfile::tempdir().unwrap();
+        bma_runtime_tokio::run(|runtime| async move {
+            let mut options = CoreOptions::new(folder.path());
+            options.max_sessions = 1;
+            let core = Core::new(runtime, Arc::new(Idle), options).unwrap();
+            let params = || SessionAssignParams { session_id: "s".into(), ..SessionAssignParams::default() };
+            let brain: Arc<str> = "cloud".into();
+            for _ in 0..20 {
+                // At work on another thread, and nobody asks for it any more.
+                let mut assigning = Box::pin(core.shared.assign(Arc::clone(&brain), params()));
+                let polled = assigning.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                if polled == Poll::Ready(Ok(())) {
+                    assert!(core.shared.stop((Arc::clone(&brain), "s".into()), None).await);
+                    continue;
+                }
+                assert_eq!(core.session_count(), 1);
+                drop(assigning);
+                assert_eq!(core.session_count(), 0);
+            }
+            core.shared.assign(Arc::clone(&brain), params()).await.unwrap();
+            let refused = core.shared.assign(Arc::clone(&brain), params()).await.unwrap_err();
+            assert_eq!(refused.code, ErrorCode::Conflict.number());
+            assert!(core.close().await);
+            assert_eq!(core.session_count(), 0);
+        })
+        .unwrap();
     }
 }
