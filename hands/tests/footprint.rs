@@ -1,4 +1,4 @@
-//! Memory that does not grow with a tree. A program of its own: what is measured is the whole process's.
+//! Memory that does not grow with a file or a tree. A program of its own: what is measured is the whole process's.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test panics on purpose
 
@@ -7,8 +7,13 @@
 mod support;
 
 use std::fs::{self, File};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use support::{Place, text};
+
+/// One case at a time, for the same reason.
+static ALONE: Mutex<()> = Mutex::new(());
 
 const FOLDERS: usize = 40;
 const FILES: usize = 2_500;
@@ -41,6 +46,7 @@ fn search(place: &Place, top: &str) {
 
 #[test]
 fn a_hundred_thousand_files_cost_no_more_memory_than_a_few_thousand() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let place = Place::in_memory();
     fill(&place, "few", 4, 1_000);
     fill(&place, "many", FOLDERS, FILES);
@@ -52,4 +58,27 @@ fn a_hundred_thousand_files_cost_no_more_memory_than_a_few_thousand() {
     let grown = peak_memory() - before;
     // Their paths alone are 12 MB and 3 MB.
     assert!(grown < 3 << 10, "{grown} KiB more");
+}
+
+#[test]
+fn f43_a_line_of_a_2_gb_file_costs_neither_time_nor_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = Place::new();
+    let sparse = File::create(place.ws("sparse")).unwrap();
+    sparse.set_len(2 << 30).unwrap();
+    let file = File::create(place.ws("head")).unwrap();
+    std::io::Write::write_all(&mut &file, b"first\nsecond\n").unwrap();
+    file.set_len(2 << 30).unwrap();
+    let before = peak_memory();
+    let begun = Instant::now();
+    assert_eq!(text(place.read_lines("head", Some(1), Some(1))), "first\n");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(200), "{took:?}");
+    let begun = Instant::now();
+    let answer = place.read_lines("sparse", Some(1), Some(1)).unwrap();
+    assert!(answer.partial && answer.text.contains("line 1 is cut"));
+    // One second is the report's bound; a debug build on a busy machine gets some more.
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let grown = peak_memory() - before;
+    assert!(grown < 64 << 10, "{grown} KiB more");
 }
