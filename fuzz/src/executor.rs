@@ -125,8 +125,8 @@ impl Run {
                 executor.feed(now, Input::Frame(frame));
             }
             ("answer", _) => self.answer(step.rest),
-            ("accept", _) => drop(executor.accept_session(&session)),
-            ("reject", _) => drop(executor.reject_session(&session, None)),
+            ("accept", _) => drop(executor.offer_of(&session).map(|offer| executor.accept_session(&offer))),
+            ("reject", _) => drop(executor.offer_of(&session).map(|offer| executor.reject_session(&offer, None))),
             ("ready", _) => drop(executor.session_ready(now, &session)),
             ("stopped", _) => drop(executor.session_stopped(&session, true)),
             ("ended", _) => drop(executor.session_ended(now, &session, "over")),
@@ -150,7 +150,11 @@ impl Run {
                     self.taken.insert((session, call));
                 }
             }
-            ("again", _) => drop(executor.redeliver_result(now, &session, &call)),
+            ("again", _) => {
+                let result =
+                    ToolResultParams { session_id: session, tool_call_id: call, ..ToolResultParams::default() };
+                drop(executor.report_tool_result(now, result));
+            }
             ("progress", _) => drop(executor.progress(&session, &call, "half")),
             ("serve", tool) => executor.serve_tool(tool.into()),
             ("leave", _) => executor.stop(now, "enough"),
@@ -199,8 +203,8 @@ impl Run {
                     assert!(!self.taken.contains(&call), "{call:?} was offered again");
                 }
                 // Another session of the same name has calls of its own.
-                Output::Event(Event::SessionAssign(params)) => {
-                    self.taken.retain(|(session, _)| *session != params.session_id);
+                Output::Event(Event::SessionAssign { offer, .. }) => {
+                    self.taken.retain(|(session, _)| session != offer.session_id());
                 }
                 Output::Event(Event::Ended(_)) => self.ended = true,
                 Output::FetchToken | Output::Dial(_) | Output::Close { .. } | Output::Event(_) => {}

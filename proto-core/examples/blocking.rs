@@ -181,9 +181,9 @@ impl<F: FnMut(&ToolCallParams) -> (ToolOutcome, String)> Driver<F> {
     fn event(&mut self, event: Event) {
         let now = self.now();
         let done = match event {
-            Event::SessionAssign(params) => {
-                let accepted = self.executor.accept_session(&params.session_id);
-                accepted.and_then(|()| self.executor.session_ready(now, &params.session_id))
+            Event::SessionAssign { offer, .. } => {
+                let accepted = self.executor.accept_session(&offer);
+                accepted.and_then(|()| self.executor.session_ready(now, offer.session_id()))
             }
             Event::SessionStop { session_id, .. } => self.executor.session_ended(now, &session_id, "stopped"),
             Event::ToolCall(call) => {

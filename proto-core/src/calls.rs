@@ -96,6 +96,15 @@ impl<A> CallTable<A> {
         self.done.len() - self.settled.len()
     }
 
+    /// The results that are not settled yet, in the order of their ids: the map's own is arbitrary.
+    #[allow(clippy::disallowed_methods, reason = "sorted at once")]
+    pub(crate) fn unsettled(&self) -> Vec<Arc<ToolResultParams>> {
+        let waiting = self.done.values().filter(|recorded| !recorded.settled);
+        let mut results: Vec<_> = waiting.map(|recorded| Arc::clone(&recorded.result)).collect();
+        results.sort_unstable_by(|a, b| a.tool_call_id.cmp(&b.tool_call_id));
+        results
+    }
+
     /// The ids of the open calls, in their order: the map's own is arbitrary.
     #[allow(clippy::disallowed_methods, reason = "sorted at once")]
     pub(crate) fn open_ids(&self) -> Vec<ToolCallId> {

@@ -51,9 +51,9 @@
 //!             }
 //!             (Output::Frame(text), Some((_, channel))) => channel.send_text(&text, &mut out).unwrap(),
 //!             (Output::Close { code, reason }, Some((_, channel))) => channel.close(now(), code, &reason).unwrap(),
-//!             (Output::Event(Event::SessionAssign(offer)), _) => {
-//!                 executor.accept_session(&offer.session_id).unwrap();
-//!                 executor.session_ready(now(), &offer.session_id).unwrap();
+//!             (Output::Event(Event::SessionAssign { offer, .. }), _) => {
+//!                 executor.accept_session(&offer).unwrap();
+//!                 executor.session_ready(now(), offer.session_id()).unwrap();
 //!             }
 //!             (Output::Event(Event::SessionStop { session_id, .. }), _) => {
 //!                 executor.session_ended(now(), &session_id, "stopped").unwrap();

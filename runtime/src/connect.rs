@@ -23,9 +23,9 @@ pub(crate) async fn connect(
 ) -> Result<(Wire, ProtocolVersion), DialError> {
     let failed = |error: &dyn std::fmt::Display| DialError::Failed(error.to_string());
     let url = HarnessUrl::parse(&dial.ws_url).map_err(|error| failed(&error))?;
-    let deadline = runtime.now() + limits.handshake_timeout;
+    let begun = runtime.now();
     let mut timer = runtime.timer();
-    timer.set(Some(deadline));
+    timer.set(Some(begun + limits.handshake_timeout));
     let stream = match before(timer.as_mut(), runtime.dial(url.endpoint())).await {
         Some(stream) => {
             stream.map_err(|error| DialError::Failed(format!("cannot connect to {}: {error}", url.endpoint())))?
@@ -39,7 +39,8 @@ pub(crate) async fn connect(
     config.protocols = offers(&dial.protocol);
     config.bearer = (!dial.token.is_empty()).then(|| dial.token.clone());
     config.limits = limits;
-    let channel = Channel::client(runtime.now(), config).map_err(|error| failed(&error))?;
+    // The time that the dial took counts.
+    let channel = Channel::client(begun, config).map_err(|error| failed(&error))?;
     let mut wire = Wire::new(stream, channel);
     match upgraded(runtime.as_ref(), timer.as_mut(), &mut wire).await {
         Ok(protocol) => Ok((wire, protocol)),

@@ -133,9 +133,9 @@ impl Pair {
     /// What an application does: takes sessions, answers calls at once.
     fn answer(&mut self, event: executor::Event) {
         match event {
-            executor::Event::SessionAssign(params) => {
-                self.executor.accept_session(&params.session_id).unwrap();
-                self.executor.session_ready(self.now, &params.session_id).unwrap();
+            executor::Event::SessionAssign { offer, .. } => {
+                self.executor.accept_session(&offer).unwrap();
+                self.executor.session_ready(self.now, offer.session_id()).unwrap();
             }
             executor::Event::SessionStop { session_id, .. } => {
                 self.executor.session_stopped(&session_id, true).unwrap();

@@ -11,7 +11,7 @@ use bma_runtime::proto::contract::{
 use bma_runtime::proto::harness::CallError;
 use bma_runtime::proto::rpc::RequestError;
 use bma_runtime::sync::Event;
-use bma_runtime::{Client, ClientError, Executor, ExecutorEvent, Harness, RequestContext, Runtime};
+use bma_runtime::{Client, ClientError, Executor, ExecutorEvent, Harness, RequestContext, Runtime, ServedMethod};
 
 use super::{Count, Rig, assert_code, options, refused};
 use crate::support::logs;
@@ -73,6 +73,7 @@ pub async fn a_served_method_gets_its_params_and_the_request_id(runtime: Arc<dyn
         });
     }
     let executor = rig.join(&client).await;
+    rig.session(&executor, "s").await;
     let params = ProcessStartParams {
         session_id: "s".into(),
         process_id: "p".into(),
@@ -141,6 +142,8 @@ pub async fn a_handlers_error_arrives_as_it_was_given(runtime: Arc<dyn Runtime>)
         });
     }
     let executor = rig.join(&client).await;
+    rig.session(&executor, "s").await;
+    rig.session(&executor, "panic").await;
     let call = |id: &str| executor.call::<methods::ProcessList>(ProcessListParams { session_id: id.into() });
     assert_eq!(refused(call("s").await), given);
     let error = refused(call("panic").await);
@@ -242,7 +245,7 @@ pub async fn notifications_reach_the_harness_in_order(runtime: Arc<dyn Runtime>)
 }
 
 /// Serves a method with an error that names it, so that no result is needed.
-fn serve<M: RequestMethod>(client: &Client) {
+fn serve<M: ServedMethod>(client: &Client) {
     client.handle::<M>(|_: M::Params, _: RequestContext| std::future::ready(Err(served(M::METHOD))));
 }
 
@@ -315,6 +318,7 @@ pub async fn every_request_of_the_catalogue_reaches_a_handler(runtime: Arc<dyn R
     each!(serve_at &rig.harness =>
         ExecutorTokenRefresh SessionEvent InteractionRequest InteractionCancel ModelTokenRefresh ToolsTokenRefresh);
     let executor = rig.join(&client).await;
+    rig.session(&executor, "s").await;
     let samples = samples();
     let own = [
         Method::ExecutorRegister,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::machine::{Executor, Tag};
 use super::{Config, Dial, DialError, End, Event, Output, TokenError};
 use crate::contract::{
-    AnyResult, CloseCode, ConnectionState, ErrorCode, ErrorReason, ExecutorHeartbeatParams, ExecutorHeartbeatResult,
-    ExecutorRegisterParams, ExecutorRegisterResult, ExecutorResume, ExecutorTokenResponse, ProtocolVersion, defaults,
-    methods,
+    AnyResult, CloseCode, ConnectionState, ErrorCode, ErrorReason, ExecutorDrainParams, ExecutorHeartbeatParams,
+    ExecutorHeartbeatResult, ExecutorRegisterParams, ExecutorRegisterResult, ExecutorResume, ExecutorTokenResponse,
+    JSONRPCError, ProtocolVersion, defaults, methods,
 };
 use crate::rng::Rng;
 use crate::rpc::RequestError;
@@ -18,6 +18,9 @@ const MAX_REFUSALS: u32 = 5;
 
 /// The lease of a harness that names none.
 const DEFAULT_LEASE: Duration = Duration::from_millis(defaults::HARNESS_LEASE_TTL_MS);
+
+/// The heartbeat interval of a harness that names none.
+const DEFAULT_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(defaults::HARNESS_HEARTBEAT_INTERVAL_MS);
 
 /// Heartbeats are never sent faster than this, whatever anybody says.
 const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(10);
@@ -31,17 +34,18 @@ pub(super) enum Link {
     /// Not started.
     Idle,
     /// A token was asked for.
-    Token,
+    Token { until: Time },
     /// A dial is under way.
-    Dialing,
+    Dialing { until: Time },
     /// Connected; the registration waits for its answer.
     Registering,
     /// Registered.
     Up(Up),
     /// Waiting for the next dial.
     BackingOff { until: Time },
-    /// The connection is being closed, and dialled again once it is gone.
-    Closing { cause: String },
+    /// The connection is being closed, and dialled again once it is gone. When the
+    /// registration's answer has refused it, the close code says the same again and does not count.
+    Closing { cause: String, refused: bool },
     /// Over for good.
     Ended(End),
 }
@@ -49,13 +53,21 @@ pub(super) enum Link {
 /// A registered connection.
 #[derive(Clone, Debug)]
 pub(super) struct Up {
-    heartbeat_interval: Duration,
+    /// What the configuration or the harness wants.
+    wanted_interval: Duration,
     lease: Duration,
     next_heartbeat: Time,
     /// Set when a heartbeat went out, cleared by whatever comes back.
     silent_after: Option<Time>,
     /// When the registration counts as one that holds; cleared then.
     proven_at: Option<Time>,
+}
+
+impl Up {
+    /// A lease has room for three heartbeats, so that a lost one costs nothing.
+    fn heartbeat_interval(&self) -> Duration {
+        self.wanted_interval.min(self.lease / 3).max(MIN_HEARTBEAT_INTERVAL)
+    }
 }
 
 /// What outlives a connection.
@@ -79,18 +91,18 @@ impl Executor {
     }
 
     fn ask_for_token(&mut self) {
-        self.link = Link::Token;
+        self.link = Link::Token { until: self.now + self.config.connect_timeout };
         self.set_state(ConnectionState::Connecting);
         self.outputs.push_back(Output::FetchToken);
     }
 
     pub(super) fn token_came(&mut self, token: Result<ExecutorTokenResponse, TokenError>) {
-        if !matches!(self.link, Link::Token) {
+        if !matches!(self.link, Link::Token { .. }) {
             return;
         }
         match token {
             Ok(token) => {
-                self.link = Link::Dialing;
+                self.link = Link::Dialing { until: self.now + self.config.connect_timeout };
                 let protocol = self.config.protocol.clone();
                 self.outputs.push_back(Output::Dial(Dial { ws_url: token.ws_url, token: token.token, protocol }));
             }
@@ -100,7 +112,7 @@ impl Executor {
     }
 
     pub(super) fn dial_failed(&mut self, error: DialError) {
-        if !matches!(self.link, Link::Dialing) {
+        if !matches!(self.link, Link::Dialing { .. }) {
             return;
         }
         match error {
@@ -119,7 +131,7 @@ impl Executor {
     }
 
     pub(super) fn connected(&mut self, protocol: ProtocolVersion) {
-        if !matches!(self.link, Link::Dialing) {
+        if !matches!(self.link, Link::Dialing { .. }) {
             return;
         }
         self.link = Link::Registering;
@@ -154,11 +166,10 @@ impl Executor {
                 if error.known_code() == Some(ErrorCode::UnsupportedProtocol) {
                     return self.end(End::UnsupportedProtocol(error.message));
                 }
-                if error.reason() == Some(&ErrorReason::CapabilityMissing) && self.registration_refused(&error.message)
-                {
+                if is_refusal(&error) && self.registration_refused(&error.message) {
                     return;
                 }
-                self.give_up_connection(format!("the registration was refused: {error}"));
+                self.close_connection(format!("the registration was refused: {error}"), true);
             }
             Err(RequestError::Disconnected) => {} // whoever lost the connection goes on from there
             Err(error) => self.give_up_connection(format!("the registration failed: {error}")),
@@ -176,9 +187,9 @@ impl Executor {
     }
 
     fn registered(&mut self, registered: ExecutorRegisterResult) {
-        let lease = lease(registered.lease_ttl_ms).unwrap_or(DEFAULT_LEASE);
-        let told = millis(registered.heartbeat_interval_ms);
-        let heartbeat_interval = self.config.heartbeat_interval.unwrap_or(told).max(MIN_HEARTBEAT_INTERVAL);
+        let lease = positive(registered.lease_ttl_ms).unwrap_or(DEFAULT_LEASE);
+        let told = positive(registered.heartbeat_interval_ms).unwrap_or(DEFAULT_HEARTBEAT_INTERVAL);
+        let wanted_interval = self.config.heartbeat_interval.unwrap_or(told);
         let bounds = self.peer.config_mut();
         if let Ok(limit) = usize::try_from(registered.max_control_frame_bytes) {
             bounds.max_frame_bytes = limit.clamp(*FRAME_LIMITS.start(), *FRAME_LIMITS.end());
@@ -188,18 +199,21 @@ impl Executor {
             bounds.max_inbound = inflight.min(4096);
             bounds.max_inflight = inflight.min(4096);
         }
-        self.link = Link::Up(Up {
-            heartbeat_interval,
-            lease,
-            next_heartbeat: self.now + heartbeat_interval,
-            silent_after: None,
-            proven_at: Some(self.now + heartbeat_interval),
-        });
+        let mut up =
+            Up { wanted_interval, lease, next_heartbeat: self.now, silent_after: None, proven_at: Some(self.now) };
+        let first = self.now + up.heartbeat_interval();
+        up.next_heartbeat = first;
+        up.proven_at = Some(first);
+        self.link = Link::Up(up);
         self.history.lease_expires = Some(self.now + lease);
         self.draining |= registered.drain;
+        let drain = registered.drain;
         self.identity = Some(registered.clone());
         self.set_state(if self.draining { ConnectionState::Draining } else { ConnectionState::Ready });
         self.emit(Event::Registered(Box::new(registered)));
+        if drain {
+            self.drained_by_harness();
+        }
         self.send_changed_capabilities();
         self.resume_deliveries();
     }
@@ -214,7 +228,7 @@ impl Executor {
         let sent = self.peer.request::<methods::ExecutorHeartbeat>(self.now, &params, Tag::Heartbeat);
         let now = self.now;
         if let Link::Up(up) = &mut self.link {
-            up.next_heartbeat = now + up.heartbeat_interval;
+            up.next_heartbeat = now + up.heartbeat_interval();
             // Silence since an earlier heartbeat goes on counting.
             up.silent_after.get_or_insert(now + timeout.min(up.lease / 2));
         }
@@ -228,38 +242,40 @@ impl Executor {
             return; // an error answer is life as well, and was counted as such
         };
         if let Link::Up(up) = &mut self.link {
-            up.lease = lease(lease_ttl_ms).unwrap_or(up.lease);
+            up.lease = positive(lease_ttl_ms).unwrap_or(up.lease);
+            up.next_heartbeat = up.next_heartbeat.min(self.now + up.heartbeat_interval());
             self.history.lease_expires = Some(self.now + up.lease);
         }
         if drain {
-            self.begin_drain();
+            self.drained_by_harness();
         }
     }
 
-    /// Something came from the peer: it lives.
+    /// Something came from the peer, whatever it says: it lives, and its lease of the sessions begins anew.
     pub(super) fn heard(&mut self) {
         if let Link::Up(up) = &mut self.link {
             up.silent_after = None;
+            self.history.lease_expires = Some(self.now + up.lease);
         }
     }
 
     pub(super) fn disconnected(&mut self, code: Option<u16>, reason: &str) {
         let code_text = code.map_or(String::new(), |code| format!(" (close code {code})"));
-        let cause = match &self.link {
-            Link::Closing { cause } => cause.clone(),
-            Link::Ended(_) | Link::Idle | Link::Token | Link::BackingOff { .. } => return,
-            _ if reason.is_empty() => format!("the connection was lost{code_text}"),
-            _ => format!("the connection was lost{code_text}: {reason}"),
+        let (cause, refused) = match &self.link {
+            Link::Closing { cause, refused } => (cause.clone(), *refused),
+            Link::Ended(_) | Link::Idle | Link::Token { .. } | Link::BackingOff { .. } => return,
+            _ if reason.is_empty() => (format!("the connection was lost{code_text}"), false),
+            _ => (format!("the connection was lost{code_text}: {reason}"), false),
         };
         let proven = matches!(&self.link, Link::Up(up) if up.proven_at.is_none());
         self.lose_connection();
-        match code.and_then(CloseCode::from_number) {
+        match code.filter(|_| !refused).and_then(CloseCode::from_number) {
             Some(CloseCode::UnsupportedProtocol) => self.end(End::UnsupportedProtocol(cause)),
             Some(CloseCode::Replaced) => self.end(End::Replaced),
             Some(CloseCode::Drained) => self.end(End::Drained),
             Some(CloseCode::RegistrationRefused) if self.registration_refused(&cause) => {}
             // A proven connection whose token's time is over: nothing is wrong.
-            Some(CloseCode::TokenExpired) if proven && self.stopping.is_none() => self.ask_for_token(),
+            Some(CloseCode::TokenExpired) if proven && !self.has_nothing_to_return_for() => self.ask_for_token(),
             _ => self.connection_failed(cause),
         }
     }
@@ -274,13 +290,22 @@ impl Executor {
 
     /// Closes a connection that is of no use, to dial again.
     pub(super) fn give_up_connection(&mut self, cause: String) {
+        self.close_connection(cause, false);
+    }
+
+    fn close_connection(&mut self, cause: String, refused: bool) {
         self.lose_connection();
         self.outputs.push_back(Output::Close { code: 1000, reason: String::new() });
-        self.link = Link::Closing { cause };
+        self.link = Link::Closing { cause, refused };
+    }
+
+    /// An orderly end makes a new connection only for what is still to be delivered.
+    fn has_nothing_to_return_for(&self) -> bool {
+        self.stopping.is_some() && !self.has_undelivered()
     }
 
     fn connection_failed(&mut self, cause: String) {
-        if self.stopping.is_some() {
+        if self.has_nothing_to_return_for() {
             return self.end(End::Stopped);
         }
         self.history.failures += 1;
@@ -304,6 +329,14 @@ impl Executor {
         }
     }
 
+    /// An answer says that the harness drains this executor, as `executor.drain` does. Told once.
+    fn drained_by_harness(&mut self) {
+        self.begin_drain();
+        if !std::mem::replace(&mut self.drain_told, true) {
+            self.emit(Event::Drain(ExecutorDrainParams::default()));
+        }
+    }
+
     /// Ends for good. Sessions are told to the application first.
     pub(super) fn end(&mut self, end: End) {
         let was_connected = self.peer.is_connected();
@@ -312,6 +345,7 @@ impl Executor {
             self.outputs.push_back(Output::Close { code: 1000, reason: String::new() });
         }
         self.link = Link::Ended(end.clone());
+        self.stopping = None;
         self.lose_sessions(&super::StopCause::ExecutorEnded);
         self.forget_everything();
         self.set_state(ConnectionState::Closed);
@@ -319,8 +353,15 @@ impl Executor {
     }
 
     pub(super) fn link_tick(&mut self) {
+        let waited = self.config.connect_timeout.as_millis();
         match &mut self.link {
             Link::BackingOff { until } if *until <= self.now => self.ask_for_token(),
+            Link::Token { until } if *until <= self.now => {
+                self.connection_failed(TokenError::Unavailable(format!("none came within {waited} ms")).to_string());
+            }
+            Link::Dialing { until } if *until <= self.now => {
+                self.give_up_connection(DialError::Failed(format!("none within {waited} ms")).to_string());
+            }
             Link::Up(up) => {
                 if up.silent_after.is_some_and(|at| at <= self.now) {
                     let cause = "the harness has not answered a heartbeat in time".to_owned();
@@ -342,7 +383,9 @@ impl Executor {
 
     pub(super) fn link_deadline(&self) -> Option<(Time, Reason)> {
         match &self.link {
-            Link::BackingOff { until } => Some((*until, Reason::Reconnect)),
+            Link::BackingOff { until } | Link::Token { until } | Link::Dialing { until } => {
+                Some((*until, Reason::Reconnect))
+            }
             Link::Up(up) => {
                 let beat = Some((up.next_heartbeat, Reason::Heartbeat));
                 let proven = up.proven_at.map(|at| (at, Reason::Heartbeat));
@@ -354,13 +397,16 @@ impl Executor {
     }
 }
 
-/// A lease that is none would make every connection count as dead at once.
-fn lease(ms: i64) -> Option<Duration> {
-    Some(millis(ms)).filter(|lease| !lease.is_zero())
+/// Whether an answer to the registration is a no that stands. A harness that is full or in
+/// trouble itself may think otherwise the next time.
+fn is_refusal(error: &JSONRPCError) -> bool {
+    let own_trouble = matches!(error.known_code(), None | Some(ErrorCode::InternalError));
+    error.reason() == Some(&ErrorReason::CapabilityMissing) || !(own_trouble || error.is_retryable())
 }
 
-fn millis(ms: i64) -> Duration {
-    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+/// A time that the harness names: 0 or less says as little as none at all.
+fn positive(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
 }
 
 /// Doubles with each failure up to the maximum; the wait is a random one from

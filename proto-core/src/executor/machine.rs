@@ -1,16 +1,17 @@
 //! The executor machine: its state, its three verbs, and the plain requests.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::delivery::{Attempt, Delivery};
 use super::link::{History, Link};
-use super::sessions::Session;
+use super::sessions::{Session, not_active};
 use super::{CallError, Config, End, Event, Input, Output};
 use crate::contract::{
     AnyParams, AnyResult, Capabilities, ConnectionState, ErrorCode, ExecutorCapabilitiesUpdateParams,
     ExecutorCloseParams, ExecutorDrainResult, ExecutorLoad, ExecutorRegisterResult, FilesCapability, JSONRPCError,
-    Method, NotificationMethod, SessionId, ShellCapability, ToolCallId, ToolName, methods,
+    Method, NotificationMethod, SessionId, ShellCapability, ToolCallId, ToolName, ToolResultParams, methods,
 };
 use crate::rng::Rng;
 use crate::rpc::{self, InboundId, Misuse, Peer, RequestError, RequestId, Side};
@@ -52,6 +53,8 @@ pub struct Executor {
     pub(super) identity: Option<ExecutorRegisterResult>,
     pub(super) state: ConnectionState,
     pub(super) draining: bool,
+    /// Whether the application was told that the harness drains this executor.
+    pub(super) drain_told: bool,
     pub(super) stopping: Option<Stopping>,
     pub(super) load: Option<ExecutorLoad>,
     tools: BTreeSet<ToolName>,
@@ -59,6 +62,10 @@ pub struct Executor {
     /// The capabilities that the harness was told last, on the present connection.
     pub(super) advertised: Option<Capabilities>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
+    /// Offers made to the application so far.
+    pub(super) offers: u64,
+    /// Results that the application handed in and no session has a record of.
+    pub(super) reported: BTreeMap<(SessionId, ToolCallId), Arc<ToolResultParams>>,
     /// When a tool call's own deadline passes.
     pub(super) call_deadlines: BTreeSet<(Time, SessionId, ToolCallId)>,
     /// When an assignment or a stop must be answered.
@@ -87,12 +94,15 @@ impl Executor {
             identity: None,
             state: ConnectionState::Disconnected,
             draining: false,
+            drain_told: false,
             stopping: None,
             load: None,
             tools: BTreeSet::new(),
             methods: BTreeSet::new(),
             advertised: None,
             sessions: BTreeMap::new(),
+            offers: 0,
+            reported: BTreeMap::new(),
             call_deadlines: BTreeSet::new(),
             session_deadlines: BTreeSet::new(),
             held: Vec::new(),
@@ -231,14 +241,15 @@ impl Executor {
     }
 
     /// Takes no new sessions from now on: `session.assign` is answered
-    /// `executor_busy`. Open sessions run on.
+    /// `executor_busy`, and so is an offer that is accepted later. Open sessions run on.
     pub fn drain(&mut self) {
         self.begin_drain();
     }
 
     /// Ends in order: no new sessions or calls; what is still to be delivered
-    /// is, for as long as [`Config::stop_grace`]; then `executor.close` goes out
-    /// and the connection is closed. End the sessions first.
+    /// is, for as long as [`Config::stop_grace`], also on a connection that has to be
+    /// made first; then `executor.close` goes out and the connection is closed. End
+    /// the sessions first. A result that is left is told as [`Event::ResultLost`].
     pub fn stop(&mut self, now: Time, reason: &str) {
         self.advance(now);
         if self.stopping.is_some() || matches!(self.link, Link::Ended(_)) {
@@ -246,26 +257,21 @@ impl Executor {
         }
         self.stopping = Some(Stopping { reason: reason.to_owned(), deadline: self.now + self.config.stop_grace });
         self.draining = true;
-        match self.link {
-            Link::Up(_) => self.finish_stop_when_idle(),
-            _ => self.end(End::Stopped),
-        }
+        self.finish_stop_when_idle();
     }
 
     /// Completes an orderly end once nothing is left to be delivered, or at its deadline.
     pub(super) fn finish_stop_when_idle(&mut self) {
         let Some(stopping) = &self.stopping else { return };
-        if !matches!(self.link, Link::Up(_)) {
+        if self.has_undelivered() && stopping.deadline > self.now {
             return;
         }
-        let undelivered = self.sessions.values().any(|session| session.ended.is_some() || session.undelivered() > 0);
-        if undelivered && stopping.deadline > self.now {
-            return;
+        if matches!(self.link, Link::Up(_)) {
+            let params = ExecutorCloseParams { reason: stopping.reason.clone() };
+            // Best effort: the close that follows says the same.
+            let _ = self.peer.notify::<methods::ExecutorClose>(&params);
+            self.flush_frames();
         }
-        let params = ExecutorCloseParams { reason: stopping.reason.clone() };
-        // Best effort: the close that follows says the same.
-        let _ = self.peer.notify::<methods::ExecutorClose>(&params);
-        self.flush_frames();
         self.end(End::Stopped);
     }
 
@@ -324,11 +330,15 @@ impl Executor {
                 self.begin_drain();
                 let result = ExecutorDrainResult { accepted: true, active_sessions: self.active_sessions() };
                 self.peer.reply::<methods::ExecutorDrain>(id, &result);
+                self.drain_told = true;
                 self.emit(Event::Drain(params));
             }
             other => {
                 let method = other.method();
                 if self.methods.contains(&method) {
+                    if let Some(session_id) = process_session(&other).filter(|id| !self.is_active(id)) {
+                        return self.peer.refuse(id, &not_active(session_id));
+                    }
                     self.emit(Event::Request { id, params: Box::new(other) });
                 } else {
                     let capability = method.capability().unwrap_or(method.name());
@@ -433,10 +443,21 @@ impl Executor {
         let call = self.call_deadlines.first().map(|(at, _, _)| (*at, Reason::ToolDeadline));
         let session = self.session_deadlines.first().map(|(at, _)| (*at, Reason::SessionDeadline));
         let retry = self.next_retry().map(|at| (at, Reason::Retry));
-        let stop = self.stopping.as_ref().filter(|_| matches!(self.link, Link::Up(_)));
-        let stop = stop.map(|stopping| (stopping.deadline, Reason::SessionDeadline));
+        let stop = self.stopping.as_ref().map(|stopping| (stopping.deadline, Reason::SessionDeadline));
         [self.peer.next_expiry(), self.link_deadline(), self.lease_deadline(), call, session, retry, stop]
             .into_iter()
             .fold(None, earliest)
+    }
+}
+
+/// The session that a `process.*` request is about: the machine knows whether there is one.
+fn process_session(params: &AnyParams) -> Option<&SessionId> {
+    match params {
+        AnyParams::ProcessStart(params) => Some(&params.session_id),
+        AnyParams::ProcessRead(params) => Some(&params.session_id),
+        AnyParams::ProcessWrite(params) => Some(&params.session_id),
+        AnyParams::ProcessInterrupt(params) | AnyParams::ProcessTerminate(params) => Some(&params.session_id),
+        AnyParams::ProcessList(params) => Some(&params.session_id),
+        _ => None,
     }
 }

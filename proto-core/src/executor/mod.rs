@@ -10,7 +10,7 @@
 //! | [`Output::FetchToken`] | gets a fresh token | [`Input::Token`] |
 //! | [`Output::Dial`] | connects, upgrades | [`Input::Connected`] or [`Input::DialFailed`] |
 //! | [`Output::Frame`] | writes the text frame | [`Input::Frame`] for each that comes |
-//! | [`Output::Close`] | closes the connection | [`Input::Disconnected`] once it is gone |
+//! | [`Output::Close`] | closes the connection, or gives up the dial | [`Input::Disconnected`] once it is gone |
 //!
 //! | the machine tells | the application answers with |
 //! |---|---|
@@ -27,7 +27,9 @@ mod sessions;
 mod shrink;
 #[cfg(test)]
 mod tests;
+mod tool_calls;
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::contract::{
@@ -56,7 +58,9 @@ pub struct Config {
     pub capabilities: Capabilities,
     /// How long a request may stay without an answer.
     pub request_timeout: Duration,
-    /// Overrides the interval that the harness gives.
+    /// How long the driver may take over a token, and over a dial. Past it the attempt counts as failed.
+    pub connect_timeout: Duration,
+    /// Overrides the interval that the harness gives. Never more than a third of the lease.
     pub heartbeat_interval: Option<Duration>,
     /// The first wait before a new dial. Doubles up to `reconnect_max_delay`;
     /// the wait itself is a random one between half of that and all of it.
@@ -66,14 +70,14 @@ pub struct Config {
     /// Failed connections in a row after which the executor ends with
     /// [`End::ReconnectExhausted`]; 0 means never.
     pub max_reconnect_attempts: u32,
-    /// Attempts to deliver a tool result, a readiness or an end of session,
-    /// the first included. A disconnect uses up none.
+    /// Attempts to deliver a tool result, the first included. A disconnect uses up none.
+    /// A readiness or an end of session is tried for as long as there is a connection.
     pub delivery_attempts: u32,
     /// The first wait before another attempt; doubles up to `delivery_max_delay`.
     pub delivery_base_delay: Duration,
     /// The longest wait before another attempt.
     pub delivery_max_delay: Duration,
-    /// How long [`Executor::stop`] waits for what is still to be delivered.
+    /// How long [`Executor::stop`] waits for what is still to be delivered, connected or not.
     pub stop_grace: Duration,
     /// Tool calls of one session that may be open or undelivered at a time.
     /// At the bound a call is answered `executor_busy`.
@@ -90,6 +94,7 @@ impl Config {
             protocol: ProtocolVersion::V1_1,
             capabilities: Capabilities::default(),
             request_timeout: Duration::from_millis(defaults::REQUEST_TIMEOUT_MS),
+            connect_timeout: Duration::from_secs(30),
             heartbeat_interval: None,
             reconnect_base_delay: Duration::from_millis(defaults::RECONNECT_BASE_DELAY_MS),
             reconnect_max_delay: Duration::from_millis(defaults::RECONNECT_MAX_DELAY_MS),
@@ -201,12 +206,20 @@ pub enum Event {
     Registered(Box<ExecutorRegisterResult>),
     /// The registration has held for a heartbeat interval: it was not one that is about to be refused.
     Proven,
-    /// The harness offers a session.
-    SessionAssign(Box<SessionAssignParams>),
+    /// The harness offers a session. No other offer of the same session id comes before this
+    /// one was rejected, or [`Executor::session_ended`] was said of it.
+    SessionAssign {
+        /// Names this offer in the answer: a later one of the same session id has another.
+        offer: OfferId,
+        /// What is offered.
+        params: Box<SessionAssignParams>,
+    },
     /// The session must end: stop its tools, processes and servers.
     SessionStop {
         /// The session.
         session_id: SessionId,
+        /// The offer that it came from.
+        offer: OfferId,
         /// Why.
         reason: StopCause,
         /// When the harness wants its answer, as a wait from now.
@@ -232,8 +245,9 @@ pub enum Event {
     },
     /// The harness wants no new work done here; open sessions run on.
     Drain(ExecutorDrainParams),
-    /// A tool result could not be delivered. The application must keep it: a
-    /// repeated `tool.call` or [`Executor::redeliver_result`] sends it again.
+    /// A tool result could not be delivered: the harness refused it, did not accept it in all
+    /// attempts, has given its session up, or the executor ends. The application must keep it:
+    /// [`Executor::report_tool_result`] sends it again, and so does a repeated `tool.call`.
     ResultLost {
         /// The result.
         result: Box<ToolResultParams>,
@@ -249,6 +263,29 @@ pub enum Event {
     },
     /// The executor has ended for good. Nothing follows.
     Ended(End),
+}
+
+/// One offer of a session, by the session's id and a number that is never used again.
+///
+/// A session id can be offered anew once the session before it is gone: an answer
+/// that belongs to the earlier offer is not taken for the later one's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OfferId {
+    session_id: SessionId,
+    number: u64,
+}
+
+impl OfferId {
+    /// The session that is offered.
+    pub fn session_id(&self) -> &SessionId {
+        &self.session_id
+    }
+}
+
+impl fmt::Display for OfferId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.session_id, self.number)
+    }
 }
 
 /// Why a session must end.

@@ -1,17 +1,16 @@
-//! Sessions and their tool calls.
+//! Sessions: offered, accepted, ready, stopped, ended; and what becomes of them without a connection.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::delivery::Delivery;
 use super::link::Link;
 use super::machine::Executor;
-use super::{CallError, CancelCause, Event, StopCause};
-use crate::calls::{CallTable, Known};
+use super::tool_calls::OpenCall;
+use super::{CallError, CancelCause, Event, OfferId, StopCause};
+use crate::calls::CallTable;
 use crate::contract::{
-    Ack, ErrorCode, ErrorReason, JSONRPCError, Secret, SessionAssignParams, SessionAssignResult, SessionId,
-    SessionStatusParams, SessionStopParams, SessionStopResult, ToolCallId, ToolCallParams, ToolCancelParams,
-    ToolCancelResult, ToolProgressParams, ToolResultParams, WorkId, methods,
+    ErrorCode, JSONRPCError, Secret, SessionAssignParams, SessionAssignResult, SessionId, SessionStatusParams,
+    SessionStopParams, SessionStopResult, ToolResultParams, WorkId, methods,
 };
 use crate::rpc::InboundId;
 use crate::time::{Reason, Time};
@@ -22,9 +21,13 @@ const DEFAULT_ANSWER_WITHIN: Duration = Duration::from_secs(25);
 /// One session of this executor.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
+    /// The number of the offer that it came from.
+    pub(super) offer: u64,
     pub(super) work_id: WorkId,
     pub(super) lease_token: Secret,
-    phase: Phase,
+    /// Which lease it is: a repeated assignment can bring another one, and readiness is said for each.
+    pub(super) lease_number: u32,
+    pub(super) phase: Phase,
     /// Whether `session.ready` was asked for.
     pub(super) ready: bool,
     /// The reason of `session.ended`, once the application has said it.
@@ -33,7 +36,7 @@ pub(super) struct Session {
 }
 
 #[derive(Clone, Debug)]
-enum Phase {
+pub(super) enum Phase {
     /// Offered; the application decides.
     Assigning(Vec<InboundId>),
     /// Accepted.
@@ -48,7 +51,7 @@ enum Phase {
 
 /// An assignment that waits for its predecessor to be gone.
 #[derive(Clone, Debug)]
-struct Offer {
+pub(super) struct Offer {
     params: SessionAssignParams,
     requests: Vec<InboundId>,
 }
@@ -58,16 +61,15 @@ impl Session {
     pub(super) fn undelivered(&self) -> usize {
         self.calls.unsettled_len()
     }
-}
 
-/// A tool call that has no result yet.
-#[derive(Clone, Debug)]
-pub(super) struct OpenCall {
-    /// Requests for it that are not acknowledged: the application decides first.
-    unanswered: Vec<InboundId>,
-    accepted: bool,
-    started: Time,
-    deadline: Option<Time>,
+    /// Takes over what a repeated assignment says of the work and its lease.
+    fn renew(&mut self, params: &SessionAssignParams) {
+        if self.work_id != params.work_id || self.lease_token != params.lease.token {
+            self.work_id = params.work_id.clone();
+            self.lease_token = params.lease.token.clone();
+            self.lease_number += 1;
+        }
+    }
 }
 
 impl Executor {
@@ -84,16 +86,37 @@ impl Executor {
         self.sessions.iter().filter(|(_, session)| running(session)).map(|(id, _)| id.clone()).collect()
     }
 
+    /// The offer that a session here came from: it tells two sessions of one id, one after the other, apart.
+    pub fn offer_of(&self, session_id: &SessionId) -> Option<OfferId> {
+        let session = self.sessions.get(session_id)?;
+        Some(OfferId { session_id: session_id.clone(), number: session.offer })
+    }
+
+    /// Whether the harness counts a session as ours.
+    pub(super) fn is_active(&self, session_id: &SessionId) -> bool {
+        let session = self.sessions.get(session_id);
+        session.is_some_and(|session| matches!(session.phase, Phase::Active | Phase::Stopping(_)))
+    }
+
     pub(super) fn assign_came(&mut self, id: InboundId, params: SessionAssignParams) {
-        match self.sessions.get_mut(&params.session_id) {
+        let mut known = self.sessions.get_mut(&params.session_id);
+        if let Some(session) = &mut known
+            && matches!(session.phase, Phase::Assigning(_) | Phase::Active)
+        {
+            session.renew(&params);
+        }
+        match known {
             Some(Session { phase: Phase::Assigning(requests), .. }) => requests.push(id),
-            Some(Session { phase: Phase::Lost(Some(offer)), .. }) => offer.requests.push(id),
-            Some(Session { phase: Phase::Active, ended: None, ready, .. }) => {
-                let again = *ready;
+            Some(Session { phase: Phase::Lost(Some(offer)), .. }) => {
+                offer.requests.push(id);
+                offer.params = params;
+            }
+            Some(Session { phase: Phase::Active, ended: None, ready, lease_number, .. }) => {
+                let again = ready.then_some(*lease_number);
                 let result = SessionAssignResult { accepted: true, session_id: params.session_id.clone() };
                 self.peer.reply::<methods::SessionAssign>(id, &result);
-                if again {
-                    self.deliver(Delivery::Ready(params.session_id));
+                if let Some(lease_number) = again {
+                    self.deliver(Delivery::Ready(params.session_id, lease_number));
                 }
             }
             Some(Session { phase: Phase::Active | Phase::Stopping(_), .. }) => {
@@ -101,8 +124,7 @@ impl Executor {
                 self.peer.refuse(id, &ErrorCode::Conflict.error(message));
             }
             None | Some(Session { phase: Phase::Lost(None), .. }) if self.draining => {
-                let error = ErrorCode::ExecutorBusy.error("the executor is draining: assign the session elsewhere");
-                self.peer.refuse(id, &error.with_retryable(true));
+                self.peer.refuse(id, &draining());
             }
             Some(Session { phase: Phase::Lost(offer @ None), .. }) => {
                 let within = duration(params.deadline_ms).unwrap_or(DEFAULT_ANSWER_WITHIN);
@@ -119,28 +141,42 @@ impl Executor {
 
     /// Offers a session to the application.
     fn offer_session(&mut self, Offer { params, requests }: Offer) {
+        self.offers += 1;
+        let offer = OfferId { session_id: params.session_id.clone(), number: self.offers };
         let session = Session {
+            offer: offer.number,
             work_id: params.work_id.clone(),
             lease_token: params.lease.token.clone(),
+            lease_number: 0,
             phase: Phase::Assigning(requests),
             ready: false,
             ended: None,
             calls: CallTable::new(self.rng.next_u64()),
         };
         self.sessions.insert(params.session_id.clone(), session);
-        self.emit(Event::SessionAssign(Box::new(params)));
+        self.emit(Event::SessionAssign { offer, params: Box::new(params) });
     }
 
     /// Takes an offered session. Say [`session_ready`](Executor::session_ready) once it is set up.
     ///
     /// # Errors
-    /// When no such session is offered any more (it took too long, or the connection went).
-    pub fn accept_session(&mut self, session_id: &SessionId) -> Result<(), CallError> {
-        let Some(Session { phase: phase @ Phase::Assigning(_), .. }) = self.sessions.get_mut(session_id) else {
-            return Err(CallError::NoSuchSession(session_id.clone()));
-        };
-        let Phase::Assigning(requests) = std::mem::replace(phase, Phase::Active) else { return Ok(()) };
+    /// When the offer is not open any more: it took too long, or the connection went.
+    /// [`CallError::Refused`] when the executor has begun to drain since the offer came:
+    /// the harness is told so, and [`Event::SessionStop`] asks for what was set up to be taken down.
+    pub fn accept_session(&mut self, offer: &OfferId) -> Result<(), CallError> {
+        let session_id = &offer.session_id;
+        let is_draining = self.draining;
+        let session = self.offered(offer)?;
+        let Phase::Assigning(requests) = std::mem::replace(&mut session.phase, Phase::Active) else { return Ok(()) };
         self.clear_session_deadline(session_id);
+        if is_draining {
+            let error = draining();
+            for id in requests {
+                self.peer.refuse(id, &error);
+            }
+            self.lose_session(session_id, StopCause::Requested("the executor is draining".to_owned()));
+            return Err(CallError::Refused(Box::new(error)));
+        }
         for id in requests {
             let result = SessionAssignResult { accepted: true, session_id: session_id.clone() };
             self.peer.reply::<methods::SessionAssign>(id, &result);
@@ -151,11 +187,11 @@ impl Executor {
     /// Turns an offered session down: with an error, or with `accepted: false`.
     ///
     /// # Errors
-    /// When no such session is offered any more.
-    pub fn reject_session(&mut self, session_id: &SessionId, error: Option<&JSONRPCError>) -> Result<(), CallError> {
-        let Some(Session { phase: Phase::Assigning(requests), .. }) = self.sessions.get_mut(session_id) else {
-            return Err(CallError::NoSuchSession(session_id.clone()));
-        };
+    /// When the offer is not open any more.
+    pub fn reject_session(&mut self, offer: &OfferId, error: Option<&JSONRPCError>) -> Result<(), CallError> {
+        let session_id = &offer.session_id;
+        let session = self.offered(offer)?;
+        let Phase::Assigning(requests) = &mut session.phase else { return Ok(()) };
         let requests = std::mem::take(requests);
         self.sessions.remove(session_id);
         self.clear_session_deadline(session_id);
@@ -171,14 +207,23 @@ impl Executor {
         Ok(())
     }
 
+    /// The session of an open offer.
+    fn offered(&mut self, offer: &OfferId) -> Result<&mut Session, CallError> {
+        let session = self.sessions.get_mut(&offer.session_id);
+        let open = session.filter(|s| s.offer == offer.number && matches!(s.phase, Phase::Assigning(_)));
+        open.ok_or_else(|| CallError::NoSuchSession(offer.session_id.clone()))
+    }
+
     /// Reports that an accepted session is set up. Sent until the harness accepts it.
     ///
     /// # Errors
     /// When there is no such session.
     pub fn session_ready(&mut self, now: Time, session_id: &SessionId) -> Result<(), CallError> {
         self.advance(now);
-        self.active(session_id)?.ready = true;
-        self.deliver(Delivery::Ready(session_id.clone()));
+        let session = self.active(session_id)?;
+        session.ready = true;
+        let delivery = Delivery::Ready(session_id.clone(), session.lease_number);
+        self.deliver(delivery);
         Ok(())
     }
 
@@ -218,7 +263,13 @@ impl Executor {
         self.refuse_offers(offers, &session_id);
         self.answer_stop_within(&session_id, within);
         self.cancel_open_calls(&session_id);
-        self.emit(Event::SessionStop { session_id, reason: StopCause::Requested(params.reason), within });
+        self.emit_stop(&session_id, StopCause::Requested(params.reason), within);
+    }
+
+    fn emit_stop(&mut self, session_id: &SessionId, reason: StopCause, within: Option<Duration>) {
+        if let Some(offer) = self.offer_of(session_id) {
+            self.emit(Event::SessionStop { session_id: session_id.clone(), offer, reason, within });
+        }
     }
 
     fn answer_stop_within(&mut self, session_id: &SessionId, within: Option<Duration>) {
@@ -298,7 +349,7 @@ impl Executor {
     }
 
     /// Sends `session.ended` once no result of the session waits any more.
-    fn end_when_delivered(&mut self, session_id: &SessionId) {
+    pub(super) fn end_when_delivered(&mut self, session_id: &SessionId) {
         let all_delivered = |session: &Session| session.calls.open_len() == 0 && session.undelivered() == 0;
         let session = self.sessions.get(session_id);
         if session.is_some_and(|session| session.ended.is_some() && all_delivered(session)) {
@@ -323,11 +374,13 @@ impl Executor {
         for session_id in self.sessions.keys().cloned().collect::<Vec<_>>() {
             self.forget_session(&session_id);
         }
+        self.lose_reported();
     }
 
     /// The harness has given a session up: the application is told, and has the id until it is done with it.
     fn lose_session(&mut self, session_id: &SessionId, reason: StopCause) {
         self.cancel_open_calls(session_id);
+        self.lose_results(session_id);
         self.forget_work(session_id);
         let seed = self.rng.next_u64();
         if let Some(session) = self.sessions.get_mut(session_id) {
@@ -336,185 +389,7 @@ impl Executor {
             session.ended = None;
             session.calls = CallTable::new(seed);
         }
-        self.emit(Event::SessionStop { session_id: session_id.clone(), reason, within: None });
-    }
-
-    pub(super) fn call_came(&mut self, id: InboundId, params: ToolCallParams) {
-        let served = self.serves_tool(&params.tool);
-        let (draining, max_open) = (self.stopping.is_some(), self.config.max_open_calls);
-        let Some(session) = self.sessions.get_mut(&params.session_id) else {
-            return self.peer.refuse(id, &not_active(&params.session_id));
-        };
-        match session.calls.lookup(&params.tool_call_id) {
-            Known::Open(call) if call.accepted => {
-                self.peer.reply::<methods::ToolCall>(id, &Ack { accepted: true });
-                return;
-            }
-            Known::Open(call) => return call.unanswered.push(id),
-            Known::Done(_) => {
-                self.peer.reply::<methods::ToolCall>(id, &Ack { accepted: true });
-                return self.deliver(Delivery::Result(params.session_id, params.tool_call_id));
-            }
-            Known::Forgotten => {
-                let message = format!("tool call {} has run; its result is no longer kept", params.tool_call_id);
-                let error = ErrorCode::Conflict.error(message);
-                let error = error.with_reason(ErrorReason::from("idempotency_key_reused"));
-                return self.peer.refuse(id, &error);
-            }
-            Known::New => {}
-        }
-        if !matches!(session.phase, Phase::Active) || session.ended.is_some() {
-            return self.peer.refuse(id, &not_active(&params.session_id));
-        }
-        if params.tool.as_str().is_empty() {
-            return self.peer.refuse(id, &ErrorCode::InvalidParams.error("params: `tool` must not be empty"));
-        }
-        if !served {
-            let message = format!("this executor has no tool {:?}", params.tool);
-            let error = ErrorCode::CapabilityUnavailable.error(message);
-            return self.peer.refuse(id, &error.with_capability(format!("tool:{}", params.tool)));
-        }
-        if draining || session.calls.open_len() + session.undelivered() >= max_open || session.calls.is_full() {
-            let error = ErrorCode::ExecutorBusy.error("no more tool calls can be taken here now");
-            return self.peer.refuse(id, &error.with_retryable(!session.calls.is_full()));
-        }
-        let deadline = duration(params.deadline_ms).map(|within| self.now + within);
-        if let Some(deadline) = deadline {
-            let key = (deadline, params.session_id.clone(), params.tool_call_id.clone());
-            self.call_deadlines.insert(key);
-        }
-        let call = OpenCall { unanswered: vec![id], accepted: false, started: self.now, deadline };
-        session.calls.open(params.tool_call_id.clone(), call);
-        self.emit(Event::ToolCall(Box::new(params)));
-    }
-
-    /// Acknowledges a tool call: it will run, and its result will come.
-    ///
-    /// # Errors
-    /// When there is no such open call.
-    pub fn accept_tool_call(&mut self, session_id: &SessionId, tool_call_id: &ToolCallId) -> Result<(), CallError> {
-        let call = self.open_call(session_id, tool_call_id)?;
-        call.accepted = true;
-        for id in std::mem::take(&mut call.unanswered) {
-            self.peer.reply::<methods::ToolCall>(id, &Ack { accepted: true });
-        }
-        Ok(())
-    }
-
-    /// Turns a tool call down before it runs. The id counts as never used.
-    ///
-    /// # Errors
-    /// When there is no such call, or it was accepted.
-    pub fn refuse_tool_call(
-        &mut self,
-        session_id: &SessionId,
-        tool_call_id: &ToolCallId,
-        error: &JSONRPCError,
-    ) -> Result<(), CallError> {
-        if self.open_call(session_id, tool_call_id)?.accepted {
-            return Err(no_call(session_id, tool_call_id));
-        }
-        let call = self.sessions.get_mut(session_id).and_then(|session| session.calls.withdraw(tool_call_id));
-        let Some(call) = call else { return Err(no_call(session_id, tool_call_id)) };
-        self.clear_call_deadline(session_id, tool_call_id, call.deadline);
-        for id in call.unanswered {
-            self.peer.refuse(id, error);
-        }
-        Ok(())
-    }
-
-    /// Ends a tool call with its result, which is sent until the harness
-    /// accepts it. `duration_ms` is filled in when it is absent. A result over
-    /// the frame limit is cut, with a notice that counts what was left out.
-    ///
-    /// # Errors
-    /// When there is no such open call.
-    pub fn finish_tool_call(&mut self, now: Time, mut result: ToolResultParams) -> Result<(), CallError> {
-        self.advance(now);
-        let (session_id, call_id) = (result.session_id.clone(), result.tool_call_id.clone());
-        let call = self.open_call(&session_id, &call_id)?;
-        let (accepted, started) = (call.accepted, call.started);
-        if !accepted {
-            self.accept_tool_call(&session_id, &call_id)?;
-        }
-        let elapsed = self.now.saturating_since(started).as_millis();
-        result.duration_ms.get_or_insert(i64::try_from(elapsed).unwrap_or(i64::MAX));
-        let session = self.sessions.get_mut(&session_id);
-        let finished = session.and_then(|session| session.calls.finish(&call_id, Arc::new(result)));
-        if let Some(call) = finished {
-            self.clear_call_deadline(&session_id, &call_id, call.deadline);
-            self.deliver(Delivery::Result(session_id, call_id));
-        }
-        Ok(())
-    }
-
-    /// Sends a recorded result again, after [`Event::ResultLost`].
-    ///
-    /// # Errors
-    /// When no such result is recorded.
-    pub fn redeliver_result(
-        &mut self,
-        now: Time,
-        session_id: &SessionId,
-        tool_call_id: &ToolCallId,
-    ) -> Result<(), CallError> {
-        self.advance(now);
-        let session = self.sessions.get(session_id);
-        if session.and_then(|session| session.calls.result(tool_call_id)).is_none() {
-            return Err(no_call(session_id, tool_call_id));
-        }
-        self.deliver(Delivery::Result(session_id.clone(), tool_call_id.clone()));
-        Ok(())
-    }
-
-    /// Reports a tool's progress, best effort: `false` when it was dropped.
-    ///
-    /// # Errors
-    /// When it can never be sent, such as a message over the frame limit.
-    pub fn progress(
-        &mut self,
-        session_id: &SessionId,
-        tool_call_id: &ToolCallId,
-        message: &str,
-    ) -> Result<bool, CallError> {
-        self.open_call(session_id, tool_call_id)?;
-        self.notify::<methods::ToolProgress>(&ToolProgressParams {
-            session_id: session_id.clone(),
-            tool_call_id: tool_call_id.clone(),
-            message: message.to_owned(),
-        })
-    }
-
-    pub(super) fn result_settled(&mut self, session_id: &SessionId, call: ToolCallId) {
-        if let Some(session) = self.sessions.get_mut(session_id) {
-            session.calls.settle(call);
-            self.end_when_delivered(session_id);
-        }
-    }
-
-    pub(super) fn cancel_came(&mut self, id: InboundId, params: &ToolCancelParams) {
-        let session = self.sessions.get_mut(&params.session_id);
-        let Some(session) = session.filter(|session| matches!(session.phase, Phase::Active | Phase::Stopping(_)))
-        else {
-            return self.peer.refuse(id, &not_active(&params.session_id));
-        };
-        let open = session.calls.get_open(&params.tool_call_id).is_some();
-        self.peer.reply::<methods::ToolCancel>(id, &ToolCancelResult { canceled: open });
-        if open {
-            self.cancel_call(&params.session_id, &params.tool_call_id, CancelCause::Canceled);
-        }
-    }
-
-    fn cancel_call(&mut self, session_id: &SessionId, tool_call_id: &ToolCallId, cause: CancelCause) {
-        let (session_id, tool_call_id) = (session_id.clone(), tool_call_id.clone());
-        self.emit(Event::ToolCancel { session_id, tool_call_id, cause });
-    }
-
-    fn cancel_open_calls(&mut self, session_id: &SessionId) {
-        let open = self.sessions.get(session_id).map(|session| session.calls.open_ids()).unwrap_or_default();
-        for call in open {
-            self.cancel_call(session_id, &call, CancelCause::SessionStopped);
-        }
+        self.emit_stop(session_id, reason, None);
     }
 
     /// A connection is gone: offers that came on it are void, and requests on it get no answer.
@@ -607,31 +482,20 @@ impl Executor {
         }
     }
 
-    fn open_call(&mut self, session_id: &SessionId, call: &ToolCallId) -> Result<&mut OpenCall, CallError> {
-        let session = self.sessions.get_mut(session_id);
-        session.and_then(|session| session.calls.get_open(call)).ok_or_else(|| no_call(session_id, call))
-    }
-
     fn clear_session_deadline(&mut self, session_id: &SessionId) {
         self.session_deadlines.retain(|(_, session)| session != session_id);
     }
-
-    fn clear_call_deadline(&mut self, session_id: &SessionId, call: &ToolCallId, deadline: Option<Time>) {
-        if let Some(at) = deadline {
-            self.call_deadlines.remove(&(at, session_id.clone(), call.clone()));
-        }
-    }
 }
 
-fn no_call(session_id: &SessionId, tool_call_id: &ToolCallId) -> CallError {
-    CallError::NoSuchCall { session_id: session_id.clone(), tool_call_id: tool_call_id.clone() }
+fn draining() -> JSONRPCError {
+    ErrorCode::ExecutorBusy.error("the executor is draining: assign the session elsewhere").with_retryable(true)
 }
 
-fn not_active(session_id: &SessionId) -> JSONRPCError {
+pub(super) fn not_active(session_id: &SessionId) -> JSONRPCError {
     ErrorCode::SessionNotActive.error(format!("session {session_id} is not active on this executor"))
 }
 
 /// A time that a peer names: 0 or less says as little as none at all.
-fn duration(ms: Option<i64>) -> Option<Duration> {
+pub(super) fn duration(ms: Option<i64>) -> Option<Duration> {
     ms.and_then(|ms| u64::try_from(ms).ok()).filter(|ms| *ms > 0).map(Duration::from_millis)
 }

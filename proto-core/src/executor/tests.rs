@@ -8,7 +8,7 @@ mod delivery;
 mod properties;
 mod sessions;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -35,6 +35,8 @@ struct Rig {
     frames: VecDeque<Value>,
     events: VecDeque<Event>,
     orders: VecDeque<Order>,
+    /// The latest offer of each session.
+    offers: BTreeMap<SessionId, OfferId>,
     next_id: u64,
 }
 
@@ -73,7 +75,8 @@ impl Rig {
         let mut executor = Executor::new(config);
         executor.serve_tool(ToolName::Bash);
         let (frames, events, orders) = Default::default();
-        let mut rig = Self { executor, now: Time::from_millis(1_000), frames, events, orders, next_id: 100 };
+        let offers = BTreeMap::new();
+        let mut rig = Self { executor, now: Time::from_millis(1_000), frames, events, orders, offers, next_id: 100 };
         rig.executor.start(rig.now);
         rig.drain();
         rig
@@ -103,7 +106,12 @@ impl Rig {
         while let Some(output) = self.executor.poll() {
             match output {
                 Output::Frame(text) => self.frames.push_back(serde_json::from_str(&text).unwrap()),
-                Output::Event(event) => self.events.push_back(event),
+                Output::Event(event) => {
+                    if let Event::SessionAssign { offer, .. } = &event {
+                        self.offers.insert(offer.session_id().clone(), offer.clone());
+                    }
+                    self.events.push_back(event);
+                }
                 Output::FetchToken => self.orders.push_back(Order::FetchToken),
                 Output::Dial(dial) => self.orders.push_back(Order::Dial(dial)),
                 Output::Close { code, .. } => self.orders.push_back(Order::Close(code)),
@@ -166,6 +174,13 @@ impl Rig {
     /// Lets time pass until the machine wants something of its driver.
     fn wait_for_order(&mut self) {
         while self.orders.is_empty() {
+            self.wait(self.due().0);
+        }
+    }
+
+    /// Lets the wait for the next dial pass, if there is another one.
+    fn back_off(&mut self) {
+        while self.orders.is_empty() && self.executor.deadline().is_some() {
             self.wait(self.due().0);
         }
     }
@@ -263,12 +278,23 @@ impl Rig {
         self.ask("session.assign", params)
     }
 
+    /// Accepts the latest offer of a session.
+    fn accept_offer(&mut self, id: &str) -> Result<(), CallError> {
+        let offer = self.offers.get(&session(id)).cloned().unwrap();
+        self.executor.accept_session(&offer)
+    }
+
+    fn reject_offer(&mut self, id: &str, error: Option<&JSONRPCError>) -> Result<(), CallError> {
+        let offer = self.offers.get(&session(id)).cloned().unwrap();
+        self.executor.reject_session(&offer, error)
+    }
+
     /// Assigns a session that the application sets up at once.
     #[track_caller]
     fn assign(&mut self, id: &str) {
         let asked = self.ask_assign(id);
-        assert!(matches!(self.event(), Event::SessionAssign(params) if params.session_id == session(id)));
-        self.executor.accept_session(&session(id)).unwrap();
+        assert!(matches!(self.event(), Event::SessionAssign { params, .. } if params.session_id == session(id)));
+        self.accept_offer(id).unwrap();
         self.executor.session_ready(self.now, &session(id)).unwrap();
         self.drain();
         assert_eq!(self.answer(&asked)["result"], json!({"accepted": true, "session_id": id}));

@@ -7,15 +7,15 @@ use bma_proto_core::Time;
 use bma_proto_core::contract::{
     ContentBlock, ErrorCode, ExecutorInfo, SessionId, ToolCallId, ToolName, ToolOutcome, ToolResultParams,
 };
-use bma_proto_core::executor::{CancelCause, Config, Event, Executor, StopCause};
+use bma_proto_core::executor::{CancelCause, Config, Event, Executor, OfferId, StopCause};
 
 use crate::wire::Dice;
 
 /// Something that the application does after a while.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
-    Accept(SessionId),
-    Reject(SessionId),
+    Accept(OfferId),
+    Reject(OfferId),
     Ended(SessionId),
     Run(SessionId, ToolCallId),
     Refuse(SessionId, ToolCallId),
@@ -65,9 +65,8 @@ impl Hands {
     pub(crate) fn event(&mut self, event: Event, ledger: &mut Ledger, dice: &mut Dice) -> Vec<(Duration, Work)> {
         let soon = Duration::from_millis(1_500);
         match event {
-            Event::SessionAssign(params) => {
-                let id = params.session_id;
-                let work = if !self.willing && dice.one_in(12) { Work::Reject(id) } else { Work::Accept(id) };
+            Event::SessionAssign { offer, .. } => {
+                let work = if !self.willing && dice.one_in(12) { Work::Reject(offer) } else { Work::Accept(offer) };
                 vec![(dice.up_to(soon), work)]
             }
             Event::SessionStop { session_id, reason, .. } => {
@@ -115,17 +114,17 @@ impl Hands {
         dice: &mut Dice,
     ) -> Option<(Duration, Work)> {
         match work {
-            Work::Accept(id) => {
+            Work::Accept(offer) => {
                 // Too late is as good as refused: the machine has told its stop.
-                if self.machine.accept_session(&id).is_ok() {
-                    ledger.lease_lost.remove(&id);
-                    self.machine.session_ready(now, &id).unwrap();
+                if self.machine.accept_session(&offer).is_ok() {
+                    ledger.lease_lost.remove(offer.session_id());
+                    self.machine.session_ready(now, offer.session_id()).unwrap();
                 }
                 None
             }
-            Work::Reject(id) => {
+            Work::Reject(offer) => {
                 let error = ErrorCode::ExecutorBusy.error("not today");
-                let _ = self.machine.reject_session(&id, dice.one_in(2).then_some(&error));
+                let _ = self.machine.reject_session(&offer, dice.one_in(2).then_some(&error));
                 None
             }
             Work::Ended(id) => {

@@ -4,12 +4,12 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use bma_proto_core::contract::{
-    AnyParams, ErrorCode, JSONRPCError, SessionAssignParams, SessionId, ToolCallId, ToolCallParams, ToolResultParams,
+    AnyParams, ErrorCode, JSONRPCError, SessionAssignParams, SessionId, ToolCallParams, ToolResultParams,
 };
-use bma_proto_core::executor::{CancelCause, Event, StopCause};
+use bma_proto_core::executor::{CancelCause, Event, OfferId, StopCause};
 use bma_proto_core::rpc::InboundId;
 
-use super::shared::{Shared, Teardown};
+use super::shared::{CallKey, Shared, Teardown, cancel_all};
 use super::{ClientEvent, RequestContext, SessionStop, ToolContext};
 use crate::cancel::{CancelReason, Canceler};
 use crate::task::{self, Caught};
@@ -36,9 +36,9 @@ pub(super) fn event(shared: &Arc<Shared>, event: Event) {
             let registered = shared.registered.value();
             shared.registered.replace(registered.map(|(registered, _)| (registered, true)));
         }
-        Event::SessionAssign(params) => assign(shared, *params),
-        Event::SessionStop { session_id, reason, within } => {
-            stop_session(shared, SessionStop { session_id, cause: reason, within });
+        Event::SessionAssign { offer, params } => assign(shared, offer, *params),
+        Event::SessionStop { session_id, offer, reason, within } => {
+            stop_session(shared, offer, SessionStop { session_id, cause: reason, within });
         }
         Event::ToolCall(params) => tool_call(shared, *params),
         Event::ToolCancel { session_id, tool_call_id, cause } => {
@@ -47,18 +47,15 @@ pub(super) fn event(shared: &Arc<Shared>, event: Event) {
                 CancelCause::Deadline => CancelReason::Deadline,
                 CancelCause::SessionStopped => CancelReason::SessionStopped,
             };
-            // Cheap clone of the asking end: waking happens outside of the lock.
-            let key = (session_id, tool_call_id);
-            let canceler = shared.lock().cancelers.get(&key).map(Canceler::share);
-            if let Some(canceler) = canceler {
-                canceler.cancel(reason);
-            }
+            // Cheap clones of the asking end: waking happens outside of the lock. A handler of an
+            // earlier session of the same id has been asked already.
+            let asked = shared.lock().cancelers_of_call(&session_id, &tool_call_id);
+            cancel_all(&asked, reason);
         }
         Event::Request { id, params } => request(shared, id, *params),
         Event::Drain(params) => {
             tracing::info!(reason = %params.reason, "the harness drains this executor");
-            let hook = shared.handlers().drain.clone();
-            if let Some(hook) = hook {
+            for hook in shared.hooks(|handlers| &handlers.drain) {
                 run_hook("on_drain", || hook(&params));
             }
             shared.publish(ClientEvent::Drain(params));
@@ -66,9 +63,9 @@ pub(super) fn event(shared: &Arc<Shared>, event: Event) {
         Event::ResultLost { result, error } => {
             let (session_id, tool_call_id) = (&result.session_id, &result.tool_call_id);
             tracing::error!(%session_id, %tool_call_id, %error, "a tool result could not be delivered");
-            let hook = shared.handlers().lost.clone();
-            if let Some(hook) = hook {
-                run_hook("on_tool_result_lost", || hook(*result, error));
+            for hook in shared.hooks(|handlers| &handlers.lost) {
+                let (result, error) = (ToolResultParams::clone(&result), error.clone());
+                run_hook("on_tool_result_lost", || hook(result, error));
             }
         }
         Event::Response { token, outcome } => {
@@ -83,63 +80,76 @@ pub(super) fn event(shared: &Arc<Shared>, event: Event) {
     }
 }
 
-fn assign(shared: &Arc<Shared>, params: SessionAssignParams) {
+fn assign(shared: &Arc<Shared>, offer: OfferId, params: SessionAssignParams) {
     let handler = shared.handlers().assign.clone();
-    let session_id = params.session_id.clone();
-    let Some(handler) = handler else { return answer_assign(shared, &session_id, Ok(Ok(true))) };
+    let Some(handler) = handler else { return answer_assign(shared, &offer, Ok(Ok(true))) };
+    shared.lock().assigning.insert(offer.clone());
     let done = {
-        let (shared, session_id) = (Arc::clone(shared), session_id);
-        move |decided| answer_assign(&shared, &session_id, decided)
+        let shared = Arc::clone(shared);
+        move |decided| answer_assign(&shared, &offer, decided)
     };
     task::run(&shared.runtime, move || handler(params), done);
 }
 
-fn answer_assign(shared: &Shared, session_id: &SessionId, decided: Caught<Result<bool, JSONRPCError>>) {
-    let now = shared.runtime.now();
-    let answered = shared.with(|locked| match decided {
-        Ok(Ok(true)) => {
-            locked.machine.accept_session(session_id)?;
-            locked.machine.session_ready(now, session_id)
-        }
-        Ok(Ok(false)) => locked.machine.reject_session(session_id, None),
-        Ok(Err(error)) => locked.machine.reject_session(session_id, Some(&error)),
-        Err(panic) => {
-            tracing::error!(%session_id, %panic, "the session handler panicked");
-            let error = ErrorCode::InternalError.error("the session could not be set up");
-            locked.machine.reject_session(session_id, Some(&error))
-        }
+fn answer_assign(shared: &Arc<Shared>, offer: &OfferId, decided: Caught<Result<bool, JSONRPCError>>) {
+    let (now, session_id) = (shared.runtime.now(), offer.session_id());
+    let (answered, stop) = shared.with(|locked| {
+        let answered = match decided {
+            Ok(Ok(true)) => {
+                let accepted = locked.machine.accept_session(offer);
+                accepted.and_then(|()| locked.machine.session_ready(now, session_id))
+            }
+            Ok(Ok(false)) => locked.machine.reject_session(offer, None),
+            Ok(Err(error)) => locked.machine.reject_session(offer, Some(&error)),
+            Err(panic) => {
+                tracing::error!(%session_id, %panic, "the session handler panicked");
+                let error = ErrorCode::InternalError.error("the session could not be set up");
+                locked.machine.reject_session(offer, Some(&error))
+            }
+        };
+        (answered, locked.assign_ended(offer))
     });
     if let Err(error) = answered {
-        // It took too long, or the connection went: the machine has told the stop handler.
+        // It took too long, the connection went, or this client stops: the machine tells the stop handler.
         tracing::debug!(%session_id, %error, "an assignment was answered too late");
+    }
+    shared.torn_down.notify(usize::MAX);
+    if let Some(stop) = stop {
+        stop_session(shared, offer.clone(), stop);
     }
 }
 
-/// Tears a session down, unless that is under way already: runs the stop
-/// handler, waits for the session's tool handlers, then answers and reports the
-/// session's end.
-pub(super) fn stop_session(shared: &Arc<Shared>, stop: SessionStop) {
-    let begun = shared.with(|locked| match locked.teardowns.entry(stop.session_id.clone()) {
-        Entry::Vacant(vacant) => {
-            vacant.insert(Teardown::Handler);
-            true
+/// Tears a session down, unless that is under way already: waits for its assign
+/// handler, runs the stop handler, waits for the session's tool handlers, then
+/// answers and reports the session's end.
+pub(super) fn stop_session(shared: &Arc<Shared>, offer: OfferId, stop: SessionStop) {
+    let begun = shared.with(|locked| {
+        let assigning = locked.assigning.contains(&offer);
+        match locked.teardowns.entry(offer.clone()) {
+            Entry::Vacant(vacant) if assigning => {
+                vacant.insert(Teardown::Assigning(stop));
+                None
+            }
+            Entry::Vacant(vacant) => {
+                vacant.insert(Teardown::Handler);
+                Some(stop)
+            }
+            Entry::Occupied(_) => None,
         }
-        Entry::Occupied(_) => false,
     });
-    if !begun {
-        return;
-    }
+    let Some(stop) = begun else { return };
     let handler = shared.handlers().stop.clone();
-    let (session_id, cause) = (stop.session_id.clone(), stop.cause.clone());
-    let Some(handler) = handler else { return session_stopped(shared, &session_id, &cause, Ok(true)) };
+    let cause = stop.cause.clone();
+    let Some(handler) = handler else { return session_stopped(shared, &offer, &cause, Ok(true)) };
     let done = {
-        let (shared, session_id) = (Arc::clone(shared), session_id);
-        move |stopped| session_stopped(&shared, &session_id, &cause, stopped)
+        let shared = Arc::clone(shared);
+        move |stopped| session_stopped(&shared, &offer, &cause, stopped)
     };
     task::run(&shared.runtime, move || handler(stop), done);
 }
 
-fn session_stopped(shared: &Shared, session_id: &SessionId, cause: &StopCause, stopped: Caught<bool>) {
+fn session_stopped(shared: &Shared, offer: &OfferId, cause: &StopCause, stopped: Caught<bool>) {
+    let session_id = offer.session_id();
     let stopped = stopped.unwrap_or_else(|panic| {
         tracing::error!(%session_id, %panic, "the session stop handler panicked");
         false
@@ -152,11 +162,11 @@ fn session_stopped(shared: &Shared, session_id: &SessionId, cause: &StopCause, s
     let now = shared.runtime.now();
     let over = shared.with(|locked| {
         // A session of which something is left has ended as far as it can.
-        let waits = stopped && locked.runs_calls_of(session_id);
+        let waits = stopped && locked.runs_calls_of(offer);
         if waits {
-            locked.teardowns.insert(session_id.clone(), Teardown::Calls(reason.to_owned()));
+            locked.teardowns.insert(offer.clone(), Teardown::Calls(reason.to_owned()));
         } else {
-            locked.end_session(now, session_id, reason, stopped);
+            locked.end_session(now, offer, reason, stopped);
         }
         !waits
     });
@@ -183,51 +193,53 @@ fn tool_call(shared: &Arc<Shared>, params: ToolCallParams) {
         (handlers.tools.get(params.tool.as_str()).cloned(), handlers.accept.clone())
     };
     let (session_id, call_id) = (params.session_id.clone(), params.tool_call_id.clone());
-    let refusal = match (&handler, accept) {
-        (None, _) => Some(ErrorCode::InternalError.error("the tool has no handler")),
-        (Some(_), Some(accept)) => match task::call(|| accept(&params)) {
+    let refusal = match &handler {
+        None => Some(ErrorCode::InternalError.error("the tool has no handler")),
+        // The first no counts.
+        Some(_) => accept.iter().find_map(|accept| match task::call(|| accept(&params)) {
             Ok(accepted) => accepted.err(),
             Err(panic) => {
                 tracing::error!(hook = "on_tool_call_accept", %panic, "a hook panicked");
                 Some(ErrorCode::InternalError.error("the call could not be checked"))
             }
-        },
-        (Some(_), None) => None,
+        }),
     };
     let (canceler, cancellation) = Canceler::new();
     let accepted = shared.with(|locked| match &refusal {
-        Some(error) => locked.machine.refuse_tool_call(&session_id, &call_id, error).map(|()| false),
+        Some(error) => {
+            // A call whose session has gone meanwhile has nobody to refuse it to.
+            let _ = locked.machine.refuse_tool_call(&session_id, &call_id, error);
+            None
+        }
         None => {
-            locked.machine.accept_tool_call(&session_id, &call_id)?;
-            locked.cancelers.insert((session_id.clone(), call_id.clone()), canceler);
-            Ok(true)
+            locked.machine.accept_tool_call(&session_id, &call_id).ok()?;
+            let offer = locked.machine.offer_of(&session_id)?;
+            locked.cancelers.insert((offer.clone(), call_id.clone()), canceler);
+            Some(offer)
         }
     });
-    let (Ok(true), Some(handler)) = (accepted, handler) else { return };
+    let (Some(offer), Some(handler)) = (accepted, handler) else { return };
     // 0 counts as not given.
     let within = params.deadline_ms.and_then(|ms| u64::try_from(ms).ok()).filter(|ms| *ms > 0);
     let deadline = within.map(|ms| shared.runtime.now() + std::time::Duration::from_millis(ms));
     let context = ToolContext {
-        session_id: session_id.clone(),
+        session_id,
         tool_call_id: call_id.clone(),
         permission: params.permission.clone(),
         deadline,
         cancellation,
+        offer: offer.clone(),
         shared: Arc::clone(shared),
     };
     let done = {
         let shared = Arc::clone(shared);
-        move |output| finish(&shared, session_id, call_id, output)
+        move |output| finish(&shared, (offer, call_id), output)
     };
     task::run(&shared.runtime, move || handler(params, context), done);
 }
 
-fn finish(
-    shared: &Shared,
-    session_id: SessionId,
-    tool_call_id: ToolCallId,
-    output: Caught<Result<ToolOutput, ToolError>>,
-) {
+fn finish(shared: &Shared, key: CallKey, output: Caught<Result<ToolOutput, ToolError>>) {
+    let (session_id, tool_call_id) = (key.0.session_id().clone(), key.1.clone());
     let output = match output {
         Ok(output) => output.unwrap_or_else(ToolError::into_output),
         Err(panic) => {
@@ -236,31 +248,31 @@ fn finish(
         }
     };
     let now = shared.runtime.now();
-    let finished = shared.handlers().finished.clone();
-    let told = finished.map(|hook| (hook, session_id.clone(), tool_call_id.clone()));
+    let hooks = shared.hooks(|handlers| &handlers.finished);
     let torn_down = shared.with(|locked| {
-        let key = (session_id, tool_call_id);
         locked.cancelers.remove(&key);
-        let session_id = key.0.clone();
-        let result = ToolResultParams {
-            session_id: key.0,
-            tool_call_id: key.1,
-            outcome: output.outcome,
-            is_error: output.is_error,
-            content: output.content,
-            duration_ms: None,
-            artifacts: output.artifacts,
-        };
         // A session that is gone has nobody to take it; its harness knows that.
-        let _ = locked.machine.finish_tool_call(now, result);
-        let reason = locked.last_call_ended(&session_id)?;
-        locked.end_session(now, &session_id, &reason, true);
-        Some((session_id, reason))
+        if locked.is_current(&key.0) {
+            let result = ToolResultParams {
+                session_id: session_id.clone(),
+                tool_call_id: tool_call_id.clone(),
+                outcome: output.outcome,
+                is_error: output.is_error,
+                content: output.content,
+                duration_ms: None,
+                artifacts: output.artifacts,
+            };
+            // It may have been reported from elsewhere, or the session was given up: then that was told.
+            let _ = locked.machine.finish_tool_call(now, result);
+        }
+        let reason = locked.last_call_ended(&key.0)?;
+        locked.end_session(now, &key.0, &reason, true);
+        Some(reason)
     });
-    if let Some((hook, session_id, tool_call_id)) = told {
+    for hook in hooks {
         run_hook("on_tool_call_finished", || hook(&session_id, &tool_call_id));
     }
-    if let Some((session_id, reason)) = torn_down {
+    if let Some(reason) = torn_down {
         session_over(shared, &session_id, &reason);
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bma_proto_core::contract::{ExecutorTokenResponse, ProtocolVersion};
+use bma_proto_core::contract::{ConnectionState, ExecutorTokenResponse, ProtocolVersion};
 use bma_proto_core::executor::{Dial, DialError, End, Event, Executor, Input, Output, TokenError};
 use bma_proto_core::time::earliest;
 use bma_proto_core::websocket::{self, Limits, Target};
@@ -45,6 +45,15 @@ impl Driver {
 
     /// What was started outside of the machine and has come to its end.
     fn poll_started(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
+        if self.token.is_none() && self.connecting.is_none() {
+            return false;
+        }
+        if *self.shared.lock().machine.state() != ConnectionState::Connecting {
+            // The machine has given it up, or has ended: a connection now would be nobody's.
+            self.token = None;
+            self.connecting = None;
+            return false;
+        }
         if let Some(token) = &mut self.token
             && let Poll::Ready(token) = token.as_mut().poll(cx)
         {
@@ -192,9 +201,10 @@ impl Driver {
     /// After the end: true once the task is over.
     fn poll_end(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
         let Some((_, until)) = self.end else { return false };
-        if self.wire.is_some() {
-            return false;
+        if self.wire.is_some() && now < until {
+            return false; // the goodbye is on its way
         }
+        self.wire = None;
         self.timer.set(Some(until));
         if !self.finished(cx, until, now) && self.timer.poll_expired(cx).is_pending() {
             return false;
@@ -246,7 +256,8 @@ impl Future for Driver {
                 _ => driver.shared.lock().machine.deadline(),
             };
             let wire = driver.wire.as_ref().and_then(Wire::deadline);
-            let deadline = earliest(machine, wire).map(|(at, _)| at);
+            let until = driver.end.as_ref().map(|(_, until)| *until);
+            let deadline = earliest(machine, wire).map(|(at, _)| at).into_iter().chain(until).min();
             driver.timer.set(deadline);
             if deadline.is_some_and(|at| at <= now) || driver.timer.poll_expired(cx).is_ready() {
                 driver.shared.lock().machine.feed(now, Input::Tick);

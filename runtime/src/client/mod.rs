@@ -3,10 +3,11 @@
 mod dispatch;
 mod driver;
 mod options;
+mod served;
 mod shared;
 mod tools;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -23,9 +24,10 @@ use crate::cancel::CancelReason;
 use crate::runtime::{BoxFuture, Runtime};
 use crate::sync::{Events, StateCell, Subscribers, oneshot};
 
-use shared::{Handlers, Locked, MethodHandler, Shared, cancel_all};
+use shared::{AssignHandler, Handlers, Locked, MethodHandler, Shared, StopHandler, cancel_all};
 
 pub use options::{ClientOptions, OptionsError, TokenSource, static_token};
+pub use served::ServedMethod;
 pub use tools::{ToolContext, Tools};
 
 /// How many events a reader may be behind before the oldest are dropped.
@@ -141,6 +143,7 @@ impl Client {
             next_token: 1,
             waiting: HashMap::new(),
             cancelers: BTreeMap::new(),
+            assigning: BTreeSet::new(),
             teardowns: BTreeMap::new(),
             stopping: false,
         };
@@ -171,8 +174,20 @@ impl Client {
     /// Serves every request of a method. The handler gets the request's JSON-RPC
     /// id beside the params; its error is answered as it is.
     ///
-    /// Advertise the method's capability in [`ClientOptions::capabilities`].
-    pub fn handle<M: RequestMethod>(&self, handler: impl MethodFn<M>) {
+    /// Advertise the method's capability in [`ClientOptions::capabilities`]. Registering again
+    /// replaces the earlier handler. A `process.*` request reaches its handler only while its
+    /// session is one of this client's; for others the client answers -32007.
+    ///
+    /// What has hooks of its own cannot be registered:
+    ///
+    /// ```compile_fail
+    /// # use bma_runtime::{Client, RequestContext};
+    /// # use bma_runtime::proto::contract::{Ack, ToolCallParams, methods};
+    /// fn serve(client: &Client) {
+    ///     client.handle::<methods::ToolCall>(|_: ToolCallParams, _: RequestContext| async { Ok(Ack { accepted: true }) });
+    /// }
+    /// ```
+    pub fn handle<M: ServedMethod>(&self, handler: impl MethodFn<M>) {
         let handler: MethodHandler = Arc::new(move |params, context| {
             let answer = M::unwrap(params).map(|params| handler.call(params, context));
             Box::pin(async move {
@@ -190,12 +205,17 @@ impl Client {
     /// Decides about offered sessions. `Ok(true)` takes one: the client answers,
     /// and says `session.ready`; do the set-up before. `Ok(false)` or an error
     /// turns it down. Without a handler every session is taken.
+    ///
+    /// A session that must end while its handler runs is torn down once the handler has
+    /// returned. There can be one handler: a later one is refused, and the log says so.
     pub fn on_session_assign<F, Fut>(&self, handler: F)
     where
         F: Fn(SessionAssignParams) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<bool, JSONRPCError>> + Send + 'static,
     {
-        self.shared.handlers().assign = Some(Arc::new(move |params| Box::pin(handler(params))));
+        let handler: AssignHandler = Arc::new(move |params| Box::pin(handler(params)));
+        let refused = first_stays(&mut self.shared.handlers().assign, handler);
+        log_refused("on_session_assign", refused);
     }
 
     /// Tears sessions down. The session's tool handlers have been asked to end.
@@ -203,31 +223,37 @@ impl Client {
     /// (`true`), or the harness is told that it is not (`false`). Then the client
     /// waits for the session's tool handlers, answers `session.stop` and reports
     /// `session.ended`. A session is torn down once, whatever reasons come together.
+    ///
+    /// It never runs beside the session's assign handler, and it runs also for a session that
+    /// came to nothing. There can be one handler: a later one is refused, and the log says so.
     pub fn on_session_stop<F, Fut>(&self, handler: F)
     where
         F: Fn(SessionStop) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = bool> + Send + 'static,
     {
-        self.shared.handlers().stop = Some(Arc::new(move |stop| Box::pin(handler(stop))));
+        let handler: StopHandler = Arc::new(move |stop| Box::pin(handler(stop)));
+        let refused = first_stays(&mut self.shared.handlers().stop, handler);
+        log_refused("on_session_stop", refused);
     }
 
     /// Checks every tool call before it is acknowledged. An error is the
-    /// answer, and the tool does not run. It must be quick.
+    /// answer, and the tool does not run. It must be quick. Of several checks all must agree.
     pub fn on_tool_call_accept<F>(&self, hook: F)
     where
         F: Fn(&ToolCallParams) -> Result<(), JSONRPCError> + Send + Sync + 'static,
     {
-        self.shared.handlers().accept = Some(Arc::new(hook));
+        self.shared.handlers().accept.push(Arc::new(hook));
     }
 
-    /// Told when the harness drains this executor.
+    /// Told when the harness drains this executor. There can be several.
     pub fn on_drain<F: Fn(&ExecutorDrainParams) + Send + Sync + 'static>(&self, hook: F) {
-        self.shared.handlers().drain = Some(Arc::new(hook));
+        self.shared.handlers().drain.push(Arc::new(hook));
     }
 
     /// Told when a tool call has its result, which may still be on its way. It must be quick.
+    /// There can be several.
     pub fn on_tool_call_finished<F: Fn(&SessionId, &ToolCallId) + Send + Sync + 'static>(&self, hook: F) {
-        self.shared.handlers().finished = Some(Arc::new(hook));
+        self.shared.handlers().finished.push(Arc::new(hook));
     }
 
     /// A handle that does not keep the client alive, for handlers that need the client itself.
@@ -235,10 +261,11 @@ impl Client {
         WeakClient { shared: Arc::downgrade(&self.shared) }
     }
 
-    /// Given every tool result that the harness did not accept after all
-    /// attempts. Keep it, and hand it to [`report_tool_result`](Client::report_tool_result) again.
+    /// Given every tool result that the harness did not accept: it refused it, all attempts came to
+    /// nothing, it has given the session up, or the client ends. Keep it, and hand it to
+    /// [`report_tool_result`](Client::report_tool_result) again. There can be several.
     pub fn on_tool_result_lost<F: Fn(ToolResultParams, RequestError) + Send + Sync + 'static>(&self, hook: F) {
-        self.shared.handlers().lost = Some(Arc::new(hook));
+        self.shared.handlers().lost.push(Arc::new(hook));
     }
 
     /// Replaces the configured capabilities; a connected harness is told.
@@ -412,7 +439,8 @@ impl Client {
     pub fn session_ended(&self, session_id: &SessionId, reason: &str) -> Result<(), CallError> {
         let now = self.shared.runtime.now();
         let running = self.shared.with(|locked| {
-            if locked.teardowns.contains_key(session_id) {
+            let offer = locked.machine.offer_of(session_id);
+            if offer.is_some_and(|offer| locked.teardowns.contains_key(&offer)) {
                 return Ok(Vec::new());
             }
             locked.machine.session_ended(now, session_id, reason)?;
@@ -423,18 +451,16 @@ impl Client {
     }
 
     /// Reports a tool call's result from outside of its handler: for a call that
-    /// is open, or again for one whose delivery was given up. It is sent until
-    /// the harness accepts it.
+    /// is open, or again for one whose delivery was given up. What is recorded of the call is
+    /// what counts and is sent again; when nothing is any more, the result goes out as it is
+    /// handed in. It is sent until the harness accepts it, or refuses it for good: that is told to
+    /// [`on_tool_result_lost`](Client::on_tool_result_lost).
     ///
     /// # Errors
-    /// When no such call is known.
+    /// When the client has ended, or too many results without a record wait already.
     pub fn report_tool_result(&self, result: ToolResultParams) -> Result<(), CallError> {
         let now = self.shared.runtime.now();
-        let (session, call) = (result.session_id.clone(), result.tool_call_id.clone());
-        self.shared.with(|locked| match locked.machine.finish_tool_call(now, result) {
-            Err(CallError::NoSuchCall { .. }) => locked.machine.redeliver_result(now, &session, &call),
-            done => done,
-        })
+        self.shared.with(|locked| locked.machine.report_tool_result(now, result))
     }
 
     /// The runtime that the client runs on.
@@ -457,6 +483,24 @@ where
 {
     fn call(&self, params: M::Params, context: RequestContext) -> BoxFuture<Result<M::Result, JSONRPCError>> {
         Box::pin(self(params, context))
+    }
+}
+
+/// Registers a handler that decides, of which there can be one. Gives back one that comes later,
+/// to be dropped without the lock.
+fn first_stays<T>(slot: &mut Option<T>, handler: T) -> Option<T> {
+    match slot {
+        Some(_) => Some(handler),
+        none => {
+            *none = Some(handler);
+            None
+        }
+    }
+}
+
+fn log_refused<T>(name: &'static str, refused: Option<T>) {
+    if refused.is_some() {
+        tracing::error!(hook = name, "a second handler was refused: the first one stays, and decides alone");
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a client's handles and its driver share.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use bma_proto_core::contract::{
     AnyParams, AnyResult, ConnectionState, ExecutorDrainParams, ExecutorRegisterResult, JSONRPCError, Method,
     SessionAssignParams, SessionId, ToolCallId, ToolCallParams, ToolResultParams,
 };
-use bma_proto_core::executor::{End, Executor, StopCause};
+use bma_proto_core::executor::{End, Executor, OfferId, StopCause};
 use bma_proto_core::rpc::RequestError;
 
 use super::{ClientEvent, RequestContext, SessionStop, TokenSource, ToolContext, dispatch};
@@ -46,15 +46,24 @@ pub(super) struct Locked {
     pub(super) next_token: u64,
     pub(super) waiting: HashMap<u64, oneshot::Sender<Result<AnyResult, RequestError>>>,
     /// One for each tool handler that runs.
-    pub(super) cancelers: BTreeMap<(SessionId, ToolCallId), Canceler>,
-    /// The sessions that are being torn down.
-    pub(super) teardowns: BTreeMap<SessionId, Teardown>,
+    pub(super) cancelers: BTreeMap<CallKey, Canceler>,
+    /// The sessions whose assign handler runs.
+    pub(super) assigning: BTreeSet<OfferId>,
+    /// The sessions that are being torn down. The machine offers a session id anew only
+    /// once the one before it has ended, so that it ends with its own teardown.
+    pub(super) teardowns: BTreeMap<OfferId, Teardown>,
     /// An orderly end was asked for.
     pub(super) stopping: bool,
 }
 
+/// A call by the offer that its session came from. A session id can come again, and a call id
+/// with it: what a handler of the earlier one still has to say must not reach the later one.
+pub(super) type CallKey = (OfferId, ToolCallId);
+
 /// How far a session's end is.
 pub(super) enum Teardown {
+    /// Its assign handler runs still: the stop handler comes after it, for what it has set up.
+    Assigning(SessionStop),
     /// The stop handler runs.
     Handler,
     /// It has returned, and tool handlers of the session still run. Then it ends, with this reason.
@@ -62,31 +71,57 @@ pub(super) enum Teardown {
 }
 
 impl Locked {
-    pub(super) fn runs_calls_of(&self, session_id: &SessionId) -> bool {
-        let first = (session_id.clone(), ToolCallId::default());
-        self.cancelers.range(first..).next().is_some_and(|((session, _), _)| session == session_id)
+    /// Whether a tool handler of a session runs.
+    pub(super) fn runs_calls_of(&self, offer: &OfferId) -> bool {
+        let first = (offer.clone(), ToolCallId::default());
+        self.cancelers.range(first..).next().is_some_and(|((of, _), _)| of == offer)
+    }
+
+    /// Whether a session is the one of its id that there is.
+    pub(super) fn is_current(&self, offer: &OfferId) -> bool {
+        self.machine.offer_of(offer.session_id()).as_ref() == Some(offer)
     }
 
     /// The reason of a session's end that waited for just this call.
-    pub(super) fn last_call_ended(&self, session_id: &SessionId) -> Option<String> {
-        match self.teardowns.get(session_id)? {
-            Teardown::Calls(reason) if !self.runs_calls_of(session_id) => Some(reason.clone()),
-            Teardown::Calls(_) | Teardown::Handler => None,
+    pub(super) fn last_call_ended(&self, offer: &OfferId) -> Option<String> {
+        match self.teardowns.get(offer)? {
+            Teardown::Calls(reason) if !self.runs_calls_of(offer) => Some(reason.clone()),
+            Teardown::Assigning(_) | Teardown::Calls(_) | Teardown::Handler => None,
+        }
+    }
+
+    /// The assign handler of a session has returned: the stop that waited for it.
+    pub(super) fn assign_ended(&mut self, offer: &OfferId) -> Option<SessionStop> {
+        self.assigning.remove(offer);
+        match self.teardowns.remove(offer)? {
+            Teardown::Assigning(stop) => Some(stop),
+            other => {
+                self.teardowns.insert(offer.clone(), other);
+                None
+            }
         }
     }
 
     /// Answers `session.stop` and reports the end.
-    pub(super) fn end_session(&mut self, now: Time, session_id: &SessionId, reason: &str, stopped: bool) {
-        self.teardowns.remove(session_id);
-        // Sessions that the machine has forgotten (a lease that ran out) have nobody to answer.
-        let _ = self.machine.session_stopped(session_id, stopped);
-        let _ = self.machine.session_ended(now, session_id, reason);
+    pub(super) fn end_session(&mut self, now: Time, offer: &OfferId, reason: &str, stopped: bool) {
+        self.teardowns.remove(offer);
+        if self.is_current(offer) {
+            // Sessions that the machine has forgotten (a lease that ran out) have nobody to answer.
+            let _ = self.machine.session_stopped(offer.session_id(), stopped);
+            let _ = self.machine.session_ended(now, offer.session_id(), reason);
+        }
     }
 
     /// Asks the tool handlers of a session, or all of them, to end. The askers are to be used outside of the lock.
     pub(super) fn cancelers_of(&self, session_id: Option<&SessionId>) -> Vec<Canceler> {
-        let of_it = |session: &SessionId| session_id.is_none_or(|wanted| wanted == session);
-        self.cancelers.iter().filter(|((session, _), _)| of_it(session)).map(|(_, canceler)| canceler.share()).collect()
+        let of_it = |offer: &OfferId| session_id.is_none_or(|wanted| wanted == offer.session_id());
+        self.cancelers.iter().filter(|((offer, _), _)| of_it(offer)).map(|(_, canceler)| canceler.share()).collect()
+    }
+
+    /// The same for one call.
+    pub(super) fn cancelers_of_call(&self, session_id: &SessionId, call: &ToolCallId) -> Vec<Canceler> {
+        let of_it = |(offer, id): &CallKey| id == call && offer.session_id() == session_id;
+        self.cancelers.iter().filter(|(key, _)| of_it(key)).map(|(_, canceler)| canceler.share()).collect()
     }
 }
 
@@ -107,10 +142,10 @@ pub(super) struct Handlers {
     pub(super) methods: HashMap<Method, MethodHandler>,
     pub(super) assign: Option<AssignHandler>,
     pub(super) stop: Option<StopHandler>,
-    pub(super) accept: Option<AcceptHook>,
-    pub(super) drain: Option<DrainHook>,
-    pub(super) finished: Option<FinishedHook>,
-    pub(super) lost: Option<LostHook>,
+    pub(super) accept: Vec<AcceptHook>,
+    pub(super) drain: Vec<DrainHook>,
+    pub(super) finished: Vec<FinishedHook>,
+    pub(super) lost: Vec<LostHook>,
 }
 
 impl Shared {
@@ -121,6 +156,11 @@ impl Shared {
 
     pub(super) fn handlers(&self) -> MutexGuard<'_, Handlers> {
         self.handlers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The hooks of one kind, to be run without the lock.
+    pub(super) fn hooks<T: Clone>(&self, which: impl FnOnce(&Handlers) -> &Vec<T>) -> Vec<T> {
+        which(&self.handlers()).clone()
     }
 
     /// Asks something of the machine, and wakes its driver to drain it.
@@ -141,13 +181,17 @@ impl Shared {
 
     /// The orderly end, in a task of its own: it goes on when nobody waits for it.
     pub(super) async fn stop_in_order(self: Arc<Self>, reason: &str) {
-        let (sessions, running) = self.with(|locked| {
+        let (offers, running) = self.with(|locked| {
             locked.machine.drain();
-            (locked.machine.running_sessions(), locked.cancelers_of(None))
+            let sessions = locked.machine.running_sessions();
+            let offers: Vec<_> = sessions.iter().filter_map(|id| locked.machine.offer_of(id)).collect();
+            (offers, locked.cancelers_of(None))
         });
         cancel_all(&running, CancelReason::ClientStopped);
-        for session_id in sessions {
-            dispatch::stop_session(&self, SessionStop { session_id, cause: StopCause::ExecutorEnded, within: None });
+        for offer in offers {
+            let session_id = offer.session_id().clone();
+            let stop = SessionStop { session_id, cause: StopCause::ExecutorEnded, within: None };
+            dispatch::stop_session(&self, offer, stop);
         }
         self.wait_until_torn_down(self.runtime.now() + STOP_SESSIONS_WITHIN).await;
         self.with(|locked| locked.machine.stop(self.runtime.now(), reason));
@@ -159,8 +203,11 @@ impl Shared {
         let mut timer = self.runtime.timer();
         loop {
             let torn_down = self.torn_down.listen();
-            let running = self.lock().machine.running_sessions();
-            if running.is_empty() || self.runtime.now() >= deadline || self.ended.value().is_some() {
+            let idle = {
+                let locked = self.lock();
+                locked.assigning.is_empty() && locked.machine.running_sessions().is_empty()
+            };
+            if idle || self.runtime.now() >= deadline || self.ended.value().is_some() {
                 return;
             }
             timer.set(Some(deadline));

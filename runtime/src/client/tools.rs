@@ -9,6 +9,7 @@ use bma_proto_core::contract::{
     BashInput, EditInput, GlobInput, GrepInput, ListFilesInput, ReadInput, SessionId, ToolCallId, ToolCallParams,
     ToolName, ToolPermission, TypedInput, WriteInput,
 };
+use bma_proto_core::executor::OfferId;
 
 use super::shared::{Shared, ToolHandler};
 use crate::cancel::Cancellation;
@@ -115,6 +116,8 @@ pub struct ToolContext {
     /// stops or the client does. The call ends when the handler returns: clean
     /// up first, then return what there is.
     pub cancellation: Cancellation,
+    /// The offer of the session: a later session of the same id is another.
+    pub(super) offer: OfferId,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -122,8 +125,10 @@ impl ToolContext {
     /// Sends `tool.progress`, best effort: `false` when it was dropped, because
     /// nothing is connected, too much waits to be written, or the message is too long.
     pub fn progress(&self, message: &str) -> bool {
-        let sent = self.shared.with(|locked| locked.machine.progress(&self.session_id, &self.tool_call_id, message));
-        sent.unwrap_or(false)
+        self.shared.with(|locked| {
+            let current = locked.machine.offer_of(&self.session_id).as_ref() == Some(&self.offer);
+            current && locked.machine.progress(&self.session_id, &self.tool_call_id, message).unwrap_or(false)
+        })
     }
 }
 

@@ -64,7 +64,7 @@ fn a_change_while_nothing_is_connected_is_told_by_the_registration() {
 
 #[test]
 fn a_method_that_is_served_comes_as_a_request() {
-    let mut rig = Rig::up();
+    let mut rig = Rig::with_session("s");
     rig.executor.serve_method(Method::ProcessList);
     let asked = rig.ask("process.list", json!({"session_id": "s"}));
     let Event::Request { id, params } = rig.event() else { panic!("a request") };

@@ -70,7 +70,7 @@ fn nothing_is_served_before_the_registration() {
     rig.register(registered());
     let asked = rig.ask_assign("s");
     assert!(rig.answered(&asked).is_none());
-    assert!(matches!(rig.events.pop_back(), Some(Event::SessionAssign(_))));
+    assert!(matches!(rig.events.pop_back(), Some(Event::SessionAssign { .. })));
 }
 
 #[test]
@@ -108,11 +108,95 @@ fn nonsense_in_a_registration_does_no_harm() {
         "max_artifact_bytes": 0});
     let mut rig = Rig::up_with(config(), answer);
     rig.assign("s");
-    for _ in 0..100 {
-        rig.wait(Duration::from_millis(10));
-        assert_eq!(rig.answer_heartbeats(), 1);
+    for _ in 0..10 {
+        rig.wait(seconds(15));
+        assert_eq!(rig.answer_heartbeats(), 1, "the contract's interval");
     }
     assert!(rig.orders.is_empty(), "the connection lives");
+}
+
+#[test]
+fn a_lease_always_has_room_for_three_heartbeats() {
+    for configured in [None, Some(seconds(500))] {
+        let mut config = config();
+        config.heartbeat_interval = configured;
+        let mut answer = registered();
+        answer["heartbeat_interval_ms"] = json!(90_000);
+        let mut rig = Rig::up_with(config, answer);
+        assert_eq!(rig.due(), (seconds(20), Reason::Heartbeat));
+        rig.wait(seconds(20));
+        let (id, _) = rig.request("executor.heartbeat");
+        rig.reply(&id, json!({"server_time": "", "lease_ttl_ms": 30_000, "drain": false}));
+        assert_eq!(rig.due(), (seconds(10), Reason::Heartbeat), "a shorter lease counts at once");
+    }
+}
+
+#[test]
+fn a_token_that_never_comes_and_a_dial_that_never_ends_are_failed_attempts() {
+    let mut rig = Rig::new(config());
+    rig.wait(seconds(30));
+    let Some(Event::Reconnecting { attempt: 1, cause, .. }) = rig.events.pop_back() else { panic!("told") };
+    assert_eq!(cause, "no token: none came within 30000 ms");
+    rig.orders.clear();
+    rig.feed(Input::Token(Ok(token(1))));
+    assert!(rig.orders.is_empty(), "too late");
+    rig.wait(seconds(1));
+    assert!(matches!(rig.order(), Order::FetchToken));
+    rig.feed(Input::Token(Ok(token(2))));
+    assert!(matches!(rig.order(), Order::Dial(_)));
+    rig.wait(seconds(30));
+    assert!(matches!(rig.order(), Order::Close(_)), "the driver gives the dial up");
+    rig.disconnect(None);
+    let Some(Event::Reconnecting { attempt: 2, cause, .. }) = rig.events.pop_back() else { panic!("told") };
+    assert_eq!(cause, "no connection: none within 30000 ms");
+    rig.wait(seconds(2));
+    rig.dial();
+    rig.register(registered());
+    assert_eq!(rig.executor.state(), &ConnectionState::Ready);
+}
+
+#[test]
+fn a_refusal_counts_once_and_a_passing_one_not_at_all() {
+    // The answer, and the close that says the same, in one go or apart.
+    let missing = json!({"code": -32012, "message": "no agent", "data": {"reason": "capability_missing"}});
+    for close in [Some(4002), None] {
+        let mut rig = Rig::new(config());
+        for attempt in 1..=5 {
+            assert!(rig.executor.end_state().is_none(), "attempt {attempt}");
+            rig.dial();
+            let (id, _) = rig.request("executor.register");
+            rig.fail(&id, missing.clone());
+            rig.disconnect(close);
+            rig.orders.retain(|order| !matches!(order, Order::Close(_)));
+            rig.back_off();
+        }
+        assert!(matches!(ended(&mut rig), End::RegistrationRefused { attempts: 5, .. }));
+    }
+    // One without a reason is a refusal too, whether its close is seen or not.
+    let mut rig = Rig::new(config());
+    for _ in 0..5 {
+        rig.dial();
+        let (id, _) = rig.request("executor.register");
+        rig.fail(&id, json!({"code": -32001, "message": "not you"}));
+        rig.disconnect(None);
+        rig.orders.retain(|order| !matches!(order, Order::Close(_)));
+        rig.back_off();
+    }
+    let End::RegistrationRefused { attempts: 5, reason } = ended(&mut rig) else { panic!("refused") };
+    assert_eq!(reason, "not you");
+    // A harness that is full, or in trouble, may take it the next time.
+    for code in [-32009, -32603] {
+        let mut rig = Rig::new(config());
+        for _ in 0..8 {
+            rig.dial();
+            let (id, _) = rig.request("executor.register");
+            rig.fail(&id, json!({"code": code, "message": "later"}));
+            rig.disconnect(Some(4002));
+            rig.orders.retain(|order| !matches!(order, Order::Close(_)));
+            rig.back_off();
+        }
+        assert_eq!(rig.executor.end_state(), None, "{code}");
+    }
 }
 
 #[test]
@@ -233,7 +317,7 @@ fn f61_every_dial_has_a_token_of_its_own() {
             rig.feed(Input::Connected(ProtocolVersion::V1_1));
             rig.disconnect(None);
         }
-        rig.wait(seconds(60));
+        rig.back_off();
     }
 }
 
@@ -348,7 +432,7 @@ fn a_refused_token_is_tried_again_five_times() {
         rig.feed(Input::Token(Ok(token(attempt))));
         rig.order();
         rig.feed(Input::DialFailed(DialError::Unauthorized("401".to_owned())));
-        rig.wait(seconds(60));
+        rig.back_off();
     }
     assert!(matches!(ended(&mut rig), End::CredentialRejected(_)));
 }
@@ -370,7 +454,7 @@ fn five_refusals_in_a_row_are_terminal() {
             rig.disconnect(Some(4002));
         }
         rig.frames.clear();
-        rig.wait(seconds(60));
+        rig.back_off();
     }
     assert!(matches!(ended(&mut rig), End::RegistrationRefused { attempts: 5, .. }));
 }
@@ -382,7 +466,7 @@ fn a_registration_that_proved_itself_forgives_earlier_refusals() {
         rig.dial();
         rig.disconnect(Some(4002));
         rig.frames.clear();
-        rig.wait(seconds(60));
+        rig.back_off();
     }
     rig.dial();
     rig.register(registered());
@@ -390,7 +474,7 @@ fn a_registration_that_proved_itself_forgives_earlier_refusals() {
     for _ in 0..4 {
         rig.disconnect(Some(4002));
         rig.frames.clear();
-        rig.wait(seconds(60));
+        rig.back_off();
         rig.dial();
     }
     assert!(rig.executor.end_state().is_none());
@@ -430,7 +514,7 @@ fn attempts_can_be_limited() {
     for _ in 0..3 {
         rig.order();
         rig.feed(Input::Token(Err(TokenError::Unavailable("down".to_owned()))));
-        rig.wait(seconds(60));
+        rig.back_off();
     }
     assert_eq!(ended(&mut rig), End::ReconnectExhausted { attempts: 3, reason: "no token: down".to_owned() });
 }
@@ -467,20 +551,37 @@ fn stopping_ends_a_wait_for_the_next_dial() {
 }
 
 #[test]
-fn a_connection_that_is_lost_while_stopping_is_not_dialled_again() {
+fn a_connection_that_is_lost_while_stopping_is_dialled_again_only_for_what_is_undelivered() {
     for code in [None, Some(4001)] {
         let mut rig = Rig::with_session("s");
         rig.wait(seconds(10));
+        rig.answer_heartbeats();
         rig.events.clear();
         rig.run("s", "c");
         rig.finish("s", "c");
         rig.executor.stop(rig.now, "enough");
         rig.drain();
-        assert!(rig.executor.end_state().is_none(), "the result is still to be accepted");
         rig.frames.clear();
         rig.disconnect(code);
+        assert!(rig.executor.end_state().is_none(), "the result is still to be accepted");
+        rig.wait(seconds(1));
+        rig.dial();
+        rig.disconnect(code);
+        rig.wait(seconds(2));
+        rig.dial();
+        rig.frames.clear();
+        rig.wait(seconds(5));
+        assert!(rig.events.iter().any(|event| matches!(event, Event::ResultLost { .. })));
+        rig.orders.clear();
         assert_eq!(ended(&mut rig), End::Stopped);
     }
+    // The answer to a stop that came while it was connecting: nothing to be delivered, nothing to come back for.
+    let mut rig = Rig::new(config());
+    rig.order();
+    rig.feed(Input::Token(Ok(token(1))));
+    rig.executor.stop(rig.now, "enough");
+    rig.drain();
+    assert_eq!(ended(&mut rig), End::Stopped);
 }
 
 #[test]
@@ -519,14 +620,23 @@ fn draining_by_any_of_its_names() {
     rig.wait(seconds(10));
     let (id, _) = rig.request("executor.heartbeat");
     rig.reply(&id, json!({"server_time": "", "lease_ttl_ms": 60_000, "drain": true}));
+    assert!(matches!(rig.events.pop_back(), Some(Event::Drain(params)) if params.reason.is_empty()));
     assert!(matches!(rig.events.pop_back(), Some(Event::State(ConnectionState::Draining))));
     let asked = rig.ask_assign("t");
     assert_eq!(rig.code(&asked), -32009);
+    rig.wait(seconds(10));
+    let (id, _) = rig.request("executor.heartbeat");
+    rig.events.clear();
+    rig.reply(&id, json!({"server_time": "", "lease_ttl_ms": 60_000, "drain": true}));
+    assert!(rig.events.is_empty(), "told once");
 
     // A registration's answer.
     let mut answer = registered();
     answer["drain"] = json!(true);
-    let mut rig = Rig::up_with(config(), answer);
+    let mut rig = Rig::new(config());
+    rig.dial();
+    rig.register(answer);
+    assert!(matches!(rig.events.pop_back(), Some(Event::Drain(_))), "as a request would be");
     assert_eq!(rig.executor.state(), &ConnectionState::Draining);
     let asked = rig.ask_assign("t");
     assert_eq!(rig.code(&asked), -32009);

@@ -36,12 +36,17 @@ fn a_result_is_tried_five_times_with_growing_waits_and_then_lost_aloud() {
     assert!(!rig.has("tool.result"));
 
     // The application kept it, and may try again; so may the harness.
-    rig.executor.redeliver_result(rig.now, &session("s"), &call("c")).unwrap();
+    rig.executor.report_tool_result(rig.now, *result).unwrap();
     rig.drain();
     assert_eq!(rig.accept("tool.result"), sent);
     rig.ask_call("s", "c");
     assert_eq!(rig.accept("tool.result"), sent);
-    assert!(rig.executor.redeliver_result(rig.now, &session("s"), &call("other")).is_err());
+    // What was recorded counts, whatever else is handed in for it.
+    rig.executor
+        .report_tool_result(rig.now, ToolResultParams { content: Vec::new(), ..super::result("s", "c") })
+        .unwrap();
+    rig.drain();
+    assert_eq!(rig.accept("tool.result"), sent);
 }
 
 #[test]
@@ -200,7 +205,7 @@ fn a_result_that_no_cut_makes_fit_is_lost_aloud() {
 fn readiness_is_sent_until_it_is_accepted() {
     let mut rig = Rig::up();
     rig.ask_assign("s");
-    rig.executor.accept_session(&session("s")).unwrap();
+    rig.accept_offer("s").unwrap();
     rig.executor.session_ready(rig.now, &session("s")).unwrap();
     rig.drain();
     let (id, _) = rig.request("session.ready");
@@ -218,7 +223,7 @@ fn readiness_is_sent_until_it_is_accepted() {
 fn what_waits_for_its_next_attempt_does_not_speak_for_a_later_session_of_the_same_name() {
     let mut rig = Rig::up();
     rig.ask_assign("s");
-    rig.executor.accept_session(&session("s")).unwrap();
+    rig.accept_offer("s").unwrap();
     rig.executor.session_ready(rig.now, &session("s")).unwrap();
     rig.drain();
     let (id, _) = rig.request("session.ready");
@@ -228,7 +233,7 @@ fn what_waits_for_its_next_attempt_does_not_speak_for_a_later_session_of_the_sam
     rig.events.clear();
     // The same name again, and it is not set up yet.
     rig.ask_assign("s");
-    rig.executor.accept_session(&session("s")).unwrap();
+    rig.accept_offer("s").unwrap();
     rig.drain();
     rig.wait(seconds(1));
     assert!(!rig.has("session.ready"));
@@ -241,6 +246,138 @@ fn an_end_that_the_harness_will_not_have_is_an_end_all_the_same() {
     let (id, _) = rig.request("session.ended");
     rig.fail(&id, json!({"code": -32007, "message": "no such session"}));
     assert!(rig.active().is_empty());
+}
+
+#[test]
+fn an_end_is_told_for_as_long_as_there_is_a_connection() {
+    let mut rig = Rig::up();
+    rig.ask_assign("s");
+    rig.accept_offer("s").unwrap();
+    rig.executor.session_ready(rig.now, &session("s")).unwrap();
+    rig.drain();
+    for what in ["session.ready", "session.ended"] {
+        for _ in 0..12 {
+            let (id, _) = rig.request(what);
+            rig.fail(&id, json!({"code": -32004, "message": "slow"}));
+            for _ in 0..2 {
+                rig.wait(seconds(5));
+                rig.answer_heartbeats();
+            }
+        }
+        assert_eq!(rig.active(), ["s"]);
+        rig.accept(what);
+        if what == "session.ready" {
+            rig.end_session("s");
+        }
+    }
+    assert!(rig.active().is_empty());
+}
+
+/// The results that were given back since the last look.
+fn given_back(rig: &mut Rig) -> Vec<ToolResultParams> {
+    let lost = rig.events.drain(..).filter_map(|event| match event {
+        Event::ResultLost { result, .. } => Some(*result),
+        _ => None,
+    });
+    lost.collect()
+}
+
+/// Two results that were never accepted, and nothing is connected.
+fn holding() -> Rig {
+    let mut rig = Rig::with_session("s");
+    for id in ["b", "a"] {
+        rig.run("s", id);
+        rig.finish("s", id);
+    }
+    rig.frames.clear();
+    rig.disconnect(None);
+    rig.events.clear();
+    rig
+}
+
+#[test]
+fn a_result_that_is_dropped_with_its_session_is_given_back() {
+    let ids = |lost: Vec<ToolResultParams>| lost.iter().map(|lost| lost.tool_call_id.to_string()).collect::<Vec<_>>();
+    // With the lease.
+    let mut rig = holding();
+    rig.feed(Input::Token(Err(TokenError::Unavailable("down".to_owned()))));
+    rig.wait(seconds(61));
+    let lost = given_back(&mut rig);
+    assert_eq!(ids(lost.clone()), ["a", "b"]);
+    // They can be handed in again: nobody has a record of them now.
+    rig.end_session("s");
+    for result in lost {
+        rig.executor.report_tool_result(rig.now, result).unwrap();
+    }
+    rig.orders.clear();
+    rig.feed(Input::Token(Err(TokenError::Unavailable("down".to_owned()))));
+    rig.back_off();
+    rig.dial();
+    rig.register(registered());
+    assert_eq!(rig.accept("tool.result")["tool_call_id"], "a");
+    let (id, sent) = rig.request("tool.result");
+    assert_eq!((&sent["tool_call_id"], &sent["content"][0]["text"]), (&json!("b"), &json!("exit_code: 0")));
+    rig.events.clear();
+    rig.fail(&id, json!({"code": -32007, "message": "no such session"}));
+    assert_eq!(ids(given_back(&mut rig)), ["b"], "given back once more");
+    assert!(!rig.has("tool.result"));
+
+    // With the executor's end.
+    let mut rig = holding();
+    rig.wait(seconds(1));
+    rig.dial();
+    rig.disconnect(Some(4004));
+    assert_eq!(ids(given_back(&mut rig)), ["a", "b"]);
+}
+
+#[test]
+fn a_result_whose_record_is_gone_goes_out_as_it_is_handed_in() {
+    let mut rig = Rig::up();
+    rig.executor.report_tool_result(rig.now, result("gone", "c")).unwrap();
+    rig.drain();
+    let (id, sent) = rig.request("tool.result");
+    assert_eq!(sent["session_id"], "gone");
+    rig.fail(&id, json!({"code": -32009, "message": "busy"}));
+    rig.wait(millis(250));
+    rig.frames.clear();
+    rig.reconnect();
+    rig.accept("tool.result");
+    assert!(rig.executor.reported.is_empty() && rig.executor.under_way.is_empty());
+    // There is a bound, and what waits already may be handed in again.
+    rig.disconnect(None);
+    for n in 0..1_024 {
+        rig.executor.report_tool_result(rig.now, result("gone", &format!("c{n}"))).unwrap();
+    }
+    assert!(rig.executor.report_tool_result(rig.now, result("gone", "more")).is_err());
+    assert!(rig.executor.report_tool_result(rig.now, result("gone", "c0")).is_ok());
+    rig.executor.stop(rig.now, "enough");
+    rig.wait(seconds(5));
+    assert_eq!(given_back(&mut rig).len(), 1_024);
+    assert!(rig.executor.report_tool_result(rig.now, result("gone", "late")).is_err(), "it has ended");
+}
+
+#[test]
+fn stopping_during_a_blip_delivers_on_the_next_connection() {
+    let mut rig = holding();
+    rig.executor.stop(rig.now, "enough");
+    rig.drain();
+    assert_eq!(rig.executor.end_state(), None);
+    rig.wait(seconds(1));
+    rig.dial();
+    rig.register(registered());
+    for _ in 0..2 {
+        rig.accept("tool.result");
+    }
+    assert_eq!(rig.executor.end_state(), Some(&End::Stopped));
+    assert!(given_back(&mut rig).is_empty());
+    // Within the grace, or not at all.
+    let mut rig = holding();
+    rig.executor.stop(rig.now, "enough");
+    rig.wait(millis(4_999));
+    assert_eq!(rig.executor.end_state(), None);
+    rig.wait(millis(1));
+    assert_eq!(rig.executor.end_state(), Some(&End::Stopped));
+    assert_eq!(given_back(&mut rig).len(), 2);
 }
 
 #[test]

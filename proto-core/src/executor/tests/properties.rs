@@ -105,15 +105,15 @@ impl Any {
                 let error = ErrorCode::Forbidden.error("no");
                 let taken = (on.clone(), which.clone());
                 let done = match what {
-                    0 | 1 => rig.executor.accept_session(&on),
-                    2 => rig.executor.reject_session(&on, None),
+                    0 | 1 => rig.offers.get(&on).map_or(Ok(()), |offer| rig.executor.accept_session(offer)),
+                    2 => rig.offers.get(&on).map_or(Ok(()), |offer| rig.executor.reject_session(offer, None)),
                     3 => rig.executor.session_ready(now, &on),
                     4 => rig.executor.session_stopped(&on, true),
                     5 => rig.executor.session_ended(now, &on, "over"),
                     6 | 7 => rig.executor.accept_tool_call(&on, &which),
                     8 => rig.executor.refuse_tool_call(&on, &which, &error),
                     9 | 10 => rig.executor.finish_tool_call(now, result(on.as_str(), which.as_str())),
-                    _ => rig.executor.redeliver_result(now, &on, &which),
+                    _ => rig.executor.report_tool_result(now, result(on.as_str(), which.as_str())),
                 };
                 if done.is_ok() && matches!(what, 6 | 7 | 9 | 10) {
                     self.taken.insert(taken);
@@ -133,7 +133,7 @@ impl Any {
                     prop_assert!(!self.taken.contains(&call), "{call:?} was offered again");
                 }
                 // Another session of the same name has calls of its own.
-                Event::SessionAssign(params) => self.taken.retain(|(session, _)| *session != params.session_id),
+                Event::SessionAssign { offer, .. } => self.taken.retain(|(session, _)| session != offer.session_id()),
                 _ => {}
             }
         }

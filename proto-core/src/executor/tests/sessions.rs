@@ -19,10 +19,10 @@ fn stopped(rig: &mut Rig, id: &str) -> StopCause {
 fn a_session_is_accepted_then_ready() {
     let mut rig = Rig::up();
     let asked = rig.ask_assign("s");
-    assert!(matches!(rig.event(), Event::SessionAssign(params) if params.work_id.as_str() == "work-s"));
+    assert!(matches!(rig.event(), Event::SessionAssign { params, .. } if params.work_id.as_str() == "work-s"));
     assert_eq!(rig.answered(&asked), None, "the application decides");
     assert!(rig.active().is_empty());
-    rig.executor.accept_session(&session("s")).unwrap();
+    rig.accept_offer("s").unwrap();
     rig.drain();
     assert_eq!(rig.answer(&asked)["result"]["accepted"], true);
     assert_eq!(rig.active(), ["s"]);
@@ -36,7 +36,7 @@ fn a_session_is_accepted_then_ready() {
 fn readiness_may_come_before_the_answer_is_written() {
     let mut rig = Rig::up();
     rig.ask_assign("s");
-    rig.executor.accept_session(&session("s")).unwrap();
+    rig.accept_offer("s").unwrap();
     rig.executor.session_ready(rig.now, &session("s")).unwrap();
     rig.drain();
     assert!(rig.frames[0].get("result").is_some() && rig.frames[1]["method"] == "session.ready", "in this order");
@@ -47,17 +47,17 @@ fn readiness_may_come_before_the_answer_is_written() {
 fn a_session_is_turned_down_with_an_error_or_without() {
     let mut rig = Rig::up();
     let asked = rig.ask_assign("s");
-    rig.executor.reject_session(&session("s"), None).unwrap();
+    rig.reject_offer("s", None).unwrap();
     rig.drain();
     assert_eq!(rig.answer(&asked)["result"], json!({"accepted": false, "session_id": "s"}));
 
     let asked = rig.ask_assign("s");
     let error = ErrorCode::ExecutorBusy.error("16 sessions are here already");
-    rig.executor.reject_session(&session("s"), Some(&error)).unwrap();
+    rig.reject_offer("s", Some(&error)).unwrap();
     rig.drain();
     assert_eq!(rig.code(&asked), -32009);
-    assert!(rig.executor.accept_session(&session("s")).is_err(), "it is gone");
-    assert!(rig.executor.reject_session(&session("s"), None).is_err());
+    assert!(rig.accept_offer("s").is_err(), "it is gone");
+    assert!(rig.reject_offer("s", None).is_err());
     assert_eq!(rig.executor.deadline().unwrap().1, Reason::Heartbeat, "no deadline is left of it");
 }
 
@@ -65,9 +65,9 @@ fn a_session_is_turned_down_with_an_error_or_without() {
 fn a_repeated_assignment_is_one_session() {
     let mut rig = Rig::up();
     let asked = [rig.ask_assign("s"), rig.ask_assign("s")];
-    assert!(matches!(rig.event(), Event::SessionAssign(_)));
+    assert!(matches!(rig.event(), Event::SessionAssign { .. }));
     assert!(rig.events.is_empty(), "no second set-up");
-    rig.executor.accept_session(&session("s")).unwrap();
+    rig.accept_offer("s").unwrap();
     rig.drain();
     for id in asked {
         assert_eq!(rig.answer(&id)["result"]["accepted"], true);
@@ -98,7 +98,7 @@ fn an_assignment_that_takes_too_long_is_answered_and_called_off() {
     let answer = rig.answer(&asked);
     assert_eq!(answer["error"]["code"], ErrorCode::Timeout.number());
     assert!(matches!(stopped(&mut rig, "s"), StopCause::Requested(_)));
-    assert!(rig.executor.accept_session(&session("s")).is_err(), "too late");
+    assert!(rig.accept_offer("s").is_err(), "too late");
     rig.end_session("s");
     assert!(rig.frames.is_empty(), "the harness was told already");
 }
@@ -167,7 +167,7 @@ fn a_stop_overtakes_an_assignment() {
     let asked = rig.ask_stop("s");
     assert_eq!(rig.code(&assigned), ErrorCode::Conflict.number());
     assert!(matches!(stopped(&mut rig, "s"), StopCause::Requested(_)));
-    assert!(rig.executor.accept_session(&session("s")).is_err(), "the set-up comes too late");
+    assert!(rig.accept_offer("s").is_err(), "the set-up comes too late");
     rig.executor.session_stopped(&session("s"), true).unwrap();
     rig.end_session("s");
     assert_eq!(rig.answer(&asked)["result"], json!({"stopped": true}));
@@ -226,7 +226,7 @@ fn a_lost_connection_makes_an_offer_void() {
     rig.event();
     rig.disconnect(None);
     assert!(matches!(stopped(&mut rig, "s"), StopCause::Requested(_)));
-    assert!(rig.executor.accept_session(&session("s")).is_err());
+    assert!(rig.accept_offer("s").is_err());
     assert!(rig.active().is_empty());
 }
 
@@ -243,17 +243,116 @@ fn a_new_assignment_waits_until_its_predecessor_is_gone() {
     // The harness sends it again; the application still takes the first one down.
     let asked = [rig.ask_assign("s"), rig.ask_assign("s")];
     assert!(rig.events.is_empty(), "{:?}", rig.events);
-    assert!(rig.executor.accept_session(&session("s")).is_err());
+    assert!(rig.accept_offer("s").is_err());
     rig.executor.session_ended(rig.now, &session("s"), "taken down").unwrap();
     rig.drain();
     assert!(!rig.has("session.ended"), "nobody knows of the first one");
-    assert!(matches!(rig.event(), Event::SessionAssign(_)));
-    rig.executor.accept_session(&session("s")).unwrap();
+    assert!(matches!(rig.event(), Event::SessionAssign { .. }));
+    rig.accept_offer("s").unwrap();
     rig.drain();
     for id in asked {
         assert_eq!(rig.answer(&id)["result"]["accepted"], true);
     }
     assert_eq!(rig.active(), ["s"]);
+}
+
+#[test]
+fn an_answer_to_an_earlier_offer_is_not_taken_for_a_later_ones() {
+    let mut rig = Rig::up();
+    rig.ask_assign("s");
+    let first = rig.offers[&session("s")].clone();
+    rig.reconnect();
+    rig.end_session("s");
+    rig.events.clear();
+    let asked = rig.ask_assign("s");
+    assert!(matches!(rig.event(), Event::SessionAssign { .. }));
+    assert!(rig.executor.accept_session(&first).is_err());
+    assert!(rig.executor.reject_session(&first, None).is_err());
+    rig.drain();
+    assert_eq!(rig.answered(&asked), None, "the second one is still open");
+    assert_ne!(rig.executor.offer_of(&session("s")), Some(first));
+    rig.accept_offer("s").unwrap();
+    rig.drain();
+    assert_eq!(rig.answer(&asked)["result"]["accepted"], true);
+}
+
+#[test]
+fn an_offer_that_is_accepted_while_draining_is_refused_and_taken_down() {
+    let mut rig = Rig::up();
+    let asked = rig.ask_assign("s");
+    rig.event();
+    rig.executor.drain();
+    assert!(matches!(rig.accept_offer("s"), Err(CallError::Refused(_))));
+    rig.drain();
+    let answer = rig.answer(&asked);
+    assert_eq!((&answer["error"]["code"], &answer["error"]["data"]["retryable"]), (&json!(-32009), &json!(true)));
+    rig.events.retain(|event| !matches!(event, Event::State(_)));
+    assert!(matches!(stopped(&mut rig, "s"), StopCause::Requested(_)));
+    assert!(rig.active().is_empty());
+    rig.end_session("s");
+    assert!(rig.executor.sessions.is_empty() && rig.frames.is_empty());
+}
+
+#[test]
+fn a_repeated_assignment_brings_its_lease() {
+    let renewed = json!({"session_id": "s", "work_id": "work-2", "environment_id": "", "lease": {"token": "lease-2"}});
+    let ready = json!({"session_id": "s", "work_id": "work-2", "lease_token": "lease-2"});
+    // While it is offered.
+    let mut rig = Rig::up();
+    rig.ask_assign("s");
+    rig.ask("session.assign", renewed.clone());
+    rig.accept_offer("s").unwrap();
+    rig.executor.session_ready(rig.now, &session("s")).unwrap();
+    rig.drain();
+    assert_eq!(rig.accept("session.ready"), ready);
+    // While it is active.
+    let mut rig = Rig::with_session("s");
+    rig.ask("session.assign", renewed.clone());
+    assert_eq!(rig.accept("session.ready"), ready);
+    // While the readiness of the first one is not accepted yet: each lease has its own.
+    let mut rig = Rig::up();
+    rig.ask_assign("s");
+    rig.accept_offer("s").unwrap();
+    rig.executor.session_ready(rig.now, &session("s")).unwrap();
+    rig.drain();
+    let (id, _) = rig.request("session.ready");
+    rig.ask("session.assign", renewed);
+    rig.fail(&id, json!({"code": -32009, "message": "busy"}));
+    assert_eq!(rig.accept("session.ready"), ready);
+    rig.wait(seconds(5));
+    assert!(!rig.has("session.ready"), "the stale one is not said again");
+}
+
+#[test]
+fn a_process_request_for_an_unknown_session_is_told_so() {
+    let mut rig = Rig::with_session("s");
+    let list = |id: &str| json!({"session_id": id});
+    let asked = rig.ask("process.list", list("t"));
+    assert_eq!(rig.code(&asked), ErrorCode::CapabilityUnavailable.number(), "nobody serves it");
+    rig.executor.serve_method(crate::contract::Method::ProcessList);
+    let asked = rig.ask("process.list", list("t"));
+    assert_eq!(rig.code(&asked), ErrorCode::SessionNotActive.number());
+    rig.ask("process.list", list("s"));
+    assert!(matches!(rig.event(), Event::Request { .. }));
+}
+
+#[test]
+fn any_frame_renews_the_lease() {
+    let mut rig = Rig::with_session("s");
+    for _ in 0..5 {
+        rig.wait(seconds(10));
+        let (id, _) = rig.request("executor.heartbeat");
+        rig.fail(&id, json!({"code": -32603, "message": "oops"}));
+    }
+    rig.events.clear();
+    rig.disconnect(None);
+    // 50 s after the registration: the lease runs from the last answer, not from the last good one.
+    rig.feed(Input::Token(Err(TokenError::Unavailable("down".to_owned()))));
+    rig.wait(seconds(29));
+    assert!(!rig.events.iter().any(|event| matches!(event, Event::SessionStop { .. })));
+    rig.feed(Input::Token(Err(TokenError::Unavailable("down".to_owned()))));
+    rig.wait(seconds(31));
+    assert!(rig.events.iter().any(|event| matches!(event, Event::SessionStop { reason: StopCause::LeaseExpired, .. })));
 }
 
 #[test]
@@ -274,7 +373,7 @@ fn an_assignment_that_waits_for_its_predecessor_has_a_deadline_and_can_be_stoppe
     rig.ask_assign("s");
     rig.reconnect();
     rig.end_session("s");
-    assert!(!rig.events.iter().any(|event| matches!(event, Event::SessionAssign(_))));
+    assert!(!rig.events.iter().any(|event| matches!(event, Event::SessionAssign { .. })));
     rig.answer_heartbeats();
     rig.events.clear();
     rig.assign("s");
