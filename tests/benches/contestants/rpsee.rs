@@ -8,7 +8,6 @@ use jsonrpsee::client_transport::ws::{Url, WsTransportClientBuilder};
 use jsonrpsee::core::client::{Client, ClientT};
 use jsonrpsee::core::params::ObjectParams;
 use jsonrpsee::server::{Server, ServerHandle};
-use jsonrpsee::types::ErrorObjectOwned;
 use serde_json::value::RawValue;
 
 use super::{Caller, Contestant, at_once, in_turn};
@@ -55,12 +54,12 @@ impl Jsonrpsee {
         let mut module = RpcModule::new(());
         module
             .register_method("tool.call", |params, (), _| {
-                params.parse::<ToolCall>().map(|_| Ack { accepted: true }).map_err(ErrorObjectOwned::from)
+                params.parse::<ToolCall>().map(|_| Ack { accepted: true })
             })
             .unwrap();
         module
             .register_method("tool.result", |params, (), _| {
-                params.parse::<ToolResult>().map(|_| Ack { accepted: true }).map_err(ErrorObjectOwned::from)
+                params.parse::<ToolResult>().map(|_| Ack { accepted: true })
             })
             .unwrap();
         let server = server.start(module);
