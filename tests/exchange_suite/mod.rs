@@ -1,6 +1,6 @@
 //! Client and harness against each other over real sockets, whatever the runtime.
 //!
-//! [`exchange_suite!`](crate::exchange_suite) makes one test of each case; a
+//! [`exchange_suite!`](macro@crate::exchange_suite) makes one test of each case; a
 //! runtime's test file calls it with a function that runs a future on it.
 
 pub mod capabilities;
