@@ -368,5 +368,7 @@ pub async fn waits_are_answered_when_the_executor_is_lost(runtime: Arc<dyn Runti
         assert!(matches!(outcome, Err(CallError::SessionEnded { .. } | CallError::ExecutorGone(_))), "{outcome:?}");
     }
     given_up.replace(true);
+    // A stop of its own would race with the harness's.
+    assert!(matches!(client.done().await, End::ClosedByHarness(_)));
     rig.finish().await;
 }

@@ -6,6 +6,7 @@
 pub mod capabilities;
 pub mod connection;
 pub mod endings;
+pub mod handlers;
 pub mod methods;
 pub mod recovery;
 pub mod secrecy;
@@ -68,6 +69,11 @@ macro_rules! exchange_suite {
             a_stop_cancels_what_runs_and_waits_for_it
             a_stop_that_cannot_end_everything_is_over_all_the_same
             two_sessions_do_not_disturb_each_other
+        );
+        $crate::exchange_suite!(@ $run, handlers:
+            handlers_of_one_session_id_follow_each_other
+            a_late_handler_does_not_answer_for_a_later_call_of_its_id
+            a_second_decider_is_refused_and_every_observer_is_told
         );
         $crate::exchange_suite!(@ $run, methods:
             a_served_method_gets_its_params_and_the_request_id

@@ -381,12 +381,15 @@ impl Executor {
     fn lose_session(&mut self, session_id: &SessionId, reason: StopCause) {
         self.cancel_open_calls(session_id);
         self.lose_results(session_id);
+        if self.sessions.get(session_id).is_some_and(|session| session.ended.is_some()) {
+            // The application is done with it already, and there is nobody left to be told.
+            return self.forget_session(session_id);
+        }
         self.forget_work(session_id);
         let seed = self.rng.next_u64();
         if let Some(session) = self.sessions.get_mut(session_id) {
             session.phase = Phase::Lost(None);
             session.ready = false;
-            session.ended = None;
             session.calls = CallTable::new(seed);
         }
         self.emit_stop(session_id, reason, None);

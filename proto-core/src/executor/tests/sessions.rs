@@ -414,6 +414,20 @@ fn f17_sessions_end_with_the_lease_of_a_connection_that_stays_away() {
 }
 
 #[test]
+fn a_session_whose_end_was_said_is_not_told_to_stop_again() {
+    let mut rig = Rig::with_session("s");
+    rig.run("s", "c");
+    rig.end_session("s");
+    rig.disconnect(None);
+    rig.events.clear();
+    rig.feed(Input::Token(Err(TokenError::Unavailable("down".to_owned()))));
+    rig.wait(seconds(61));
+    assert!(!rig.events.iter().any(|event| matches!(event, Event::SessionStop { .. })));
+    assert!(rig.events.iter().any(|event| matches!(event, Event::ResultLost { .. })));
+    assert!(rig.active().is_empty() && rig.executor.sessions.is_empty());
+}
+
+#[test]
 fn f66_a_harness_that_forgot_everything_is_followed() {
     let mut rig = Rig::with_session("s");
     rig.run("s", "c");
