@@ -161,7 +161,7 @@ pub async fn a_call_made_while_nothing_is_connected_waits_for_the_return(runtime
 
 /// Both sides give the sessions up by themselves, and the executor starts afresh.
 pub async fn a_lease_that_runs_out_ends_everything_on_both_sides(runtime: Arc<dyn Runtime>) {
-    let rig = Rig::with(runtime, |options| options.config.lease_ttl = Duration::from_millis(200)).await;
+    let rig = Rig::with(runtime, |options| options.config.lease_ttl = Duration::from_millis(500)).await;
     let proxy = rig.proxy();
     let mut options = super::options("machine", &proxy.url(), &rig.token);
     options.heartbeat_interval = Some(Duration::from_millis(20));

@@ -241,11 +241,17 @@ async fn heartbeats_tell_what_is_held_and_any_answer_is_life() {
     result["lease_ttl_ms"] = json!(2_000);
     peer.reply(&request, result).await;
     peer.assign("s").await;
-    for round in 0..10 {
+    let (mut beats, mut told) = (0, 0);
+    // Those that were sent before the session was given do not name it.
+    while told < 10 {
         let beat = peer.expect("executor.heartbeat").await;
         assert_eq!(beat["params"]["connection_id"], "conn-1");
-        assert!(round == 0 || beat["params"]["active_sessions"] == json!(["s"]), "{beat}");
-        match round % 3 {
+        if told > 0 || beat["params"]["active_sessions"] != json!([]) {
+            assert_eq!(beat["params"]["active_sessions"], json!(["s"]));
+            told += 1;
+        }
+        beats += 1;
+        match beats % 3 {
             0 => peer.refuse(&beat, json!({"code": -32601, "message": "what is that?"})).await,
             _ => peer.reply(&beat, json!({"server_time": "", "lease_ttl_ms": 2_000, "drain": false})).await,
         }
