@@ -53,9 +53,7 @@ impl Jsonrpsee {
         let address = server.local_addr().unwrap();
         let mut module = RpcModule::new(());
         module
-            .register_method("tool.call", |params, (), _| {
-                params.parse::<ToolCall>().map(|_| Ack { accepted: true })
-            })
+            .register_method("tool.call", |params, (), _| params.parse::<ToolCall>().map(|_| Ack { accepted: true }))
             .unwrap();
         module
             .register_method("tool.result", |params, (), _| {
