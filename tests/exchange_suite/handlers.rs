@@ -136,7 +136,7 @@ pub async fn a_second_decider_is_refused_and_every_observer_is_told(runtime: Arc
     }
     let executor = rig.join(&client).await;
     let session = rig.session(&executor, "s").await;
-    assert_eq!(text(&*session.tools().bash(command("x")).await.unwrap()), "ran");
+    assert_eq!(text(&session.tools().bash(command("x")).await.unwrap()), "ran");
     executor.drain("").await.unwrap();
     told.reaches(4).await;
     session.stop("").await.unwrap();
