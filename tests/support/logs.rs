@@ -46,12 +46,14 @@ pub fn expect(text: &'static str) {
     log().expected.push(text);
 }
 
-/// Fails when there is an ERROR in the log that nobody expects.
+/// Fails when there is an ERROR in the log that nobody expects. Each is told
+/// once: by the test that it happened in, or by one that ended before it.
 #[track_caller]
 pub fn assert_no_unexpected_error() {
-    let log = log();
-    let unexpected = |error: &&String| !log.expected.iter().any(|text| error.contains(text));
-    let unexpected: Vec<_> = log.errors.iter().filter(unexpected).cloned().collect();
+    let mut log = log();
+    let errors = std::mem::take(&mut log.errors);
+    let expected = |error: &String| log.expected.iter().any(|text| error.contains(text));
+    let unexpected: Vec<_> = errors.into_iter().filter(|error| !expected(error)).collect();
     drop(log);
     assert!(unexpected.is_empty(), "logged as ERROR: {unexpected:#?}");
 }
