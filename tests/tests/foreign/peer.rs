@@ -80,6 +80,14 @@ impl Peer {
         }
     }
 
+    /// The next message, or none once the connection is gone.
+    pub(crate) async fn next_if_open(&mut self) -> Option<Value> {
+        match self.early.pop_front() {
+            Some(value) => Some(value),
+            None => self.read_or_close().await.ok(),
+        }
+    }
+
     /// The next message off the wire.
     async fn read(&mut self) -> Value {
         match self.read_or_close().await {
