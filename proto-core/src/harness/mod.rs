@@ -185,7 +185,7 @@ pub enum Event {
     /// A tool's progress (`tool.progress`).
     ToolProgress(ToolProgressParams),
     /// A process changed (`process.status`).
-    ProcessStatus(ProcessStatusParams),
+    ProcessStatus(Box<ProcessStatusParams>),
     /// Something that was asked for has come to its end.
     Done {
         /// The token that was given with it.

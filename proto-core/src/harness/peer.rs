@@ -61,7 +61,8 @@ pub struct ExecutorPeer {
     /// It was asked to take no new sessions, and did not refuse.
     draining: bool,
     gone: Option<Gone>,
-    pub(super) sessions: BTreeMap<SessionId, Bound>,
+    /// Boxed, because a map makes room for eleven entries at a time and most executors have one session.
+    pub(super) sessions: BTreeMap<SessionId, Box<Bound>>,
     /// Sessions bound so far.
     pub(super) bindings: u64,
     /// Calls that somebody waits for, over all sessions.
@@ -375,7 +376,7 @@ impl ExecutorPeer {
             AnyParams::ExecutorClose(params) => self.leave(Gone::Closed(params.reason), 1000, "closed"),
             AnyParams::SessionStatus(params) => self.emit(Event::SessionStatus(params)),
             AnyParams::ToolProgress(params) => self.emit(Event::ToolProgress(params)),
-            AnyParams::ProcessStatus(params) => self.emit(Event::ProcessStatus(*params)),
+            AnyParams::ProcessStatus(params) => self.emit(Event::ProcessStatus(params)),
             other => self.emit(Event::Notification(Box::new(other))),
         }
     }

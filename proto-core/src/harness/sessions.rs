@@ -93,7 +93,7 @@ impl ExecutorPeer {
             calls: CallTable::new(self.rng.next_u64()),
             cancels: Vec::new(),
         };
-        self.sessions.insert(session_id, bound);
+        self.sessions.insert(session_id, Box::new(bound));
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl ExecutorPeer {
 
     pub(super) fn assign_answered(&mut self, binding: &Binding, outcome: Result<AnyResult, RequestError>) {
         let session_id = &binding.session_id;
-        let phase = match self.sessions.get_mut(session_id) {
+        let phase = match self.sessions.get_mut(session_id).map(Box::as_mut) {
             Some(Bound { number, phase: phase @ Phase::Assigning { .. }, .. }) if *number == binding.number => phase,
             Some(_) => return,
             None => {
@@ -135,7 +135,7 @@ impl ExecutorPeer {
             }
         };
         if let Some(Bound { phase: Phase::Assigning { token, .. }, ready_waiters, calls, .. }) =
-            self.sessions.remove(session_id)
+            self.sessions.remove(session_id).map(|bound| *bound)
         {
             let may_have_run =
                 !matches!(&error, CallError::AssignRejected | CallError::Request(RequestError::Refused(_)));

@@ -145,6 +145,8 @@ impl Driver {
                 register(&mut locked, cx);
                 return any;
             }
+            // What is queued meanwhile is seen by the next look: nobody needs to wake this task for it.
+            locked.waker = None;
             drop(locked);
             let mut told = std::mem::take(&mut self.told);
             for told in told.drain(..) {
@@ -184,7 +186,7 @@ impl Driver {
             }
             Event::SessionStatus(status) => shared.publish(&ExecutorEvent::SessionStatus(status)),
             Event::ToolProgress(progress) => shared.publish(&ExecutorEvent::ToolProgress(progress)),
-            Event::ProcessStatus(status) => shared.publish(&ExecutorEvent::ProcessStatus(status)),
+            Event::ProcessStatus(status) => shared.publish(&ExecutorEvent::ProcessStatus(*status)),
             Event::CapabilitiesChanged => shared.publish(&ExecutorEvent::CapabilitiesChanged),
             Event::Notification(params) => shared.publish(&ExecutorEvent::Notification(params)),
             Event::Request { id, params } => serve(shared, id, *params),
