@@ -1,7 +1,8 @@
 //! One upgraded connection: a stream and the channel over it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -18,9 +19,6 @@ const SCRATCH_BYTES: usize = 64 * 1024;
 /// Reads that one pass makes before it lets others run.
 const MAX_READS: usize = 4;
 
-/// A wire buffer that is empty keeps at most this much room.
-const KEEP_WIRE_BYTES: usize = 1024;
-
 /// While this much waits to be written, no more frames are taken: they wait
 /// in their machine, where each kind of them has its bound.
 const FULL_WIRE_BYTES: usize = 64 * 1024;
@@ -31,8 +29,14 @@ const FULL_WIRE_BYTES: usize = 64 * 1024;
 /// much at once would wait for each other for ever.
 pub(crate) const MAX_QUEUED_ANSWERS: usize = 512;
 
+/// A wire buffer with more room than this is not kept for the next connection.
+const MAX_SPARE_BYTES: usize = 2 * FULL_WIRE_BYTES;
+
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH_BYTES]);
+    /// A wire buffer that no connection needs now: a busy one finds room for a
+    /// burst of frames here, and an idle one keeps none.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// A connection as a driver sees it: text frames in and out. It owns no task.
@@ -105,6 +109,9 @@ impl Wire {
 
     /// Queues a text frame. False when the channel takes none any more: its end follows.
     pub(crate) fn send(&mut self, text: &str) -> bool {
+        if self.unsent.capacity() == 0 {
+            self.unsent = SPARE.take();
+        }
         self.channel.send_text(text, &mut self.unsent).is_ok()
     }
 
@@ -142,10 +149,10 @@ impl Wire {
             }
         }
         self.written = 0;
-        if self.unsent.capacity() > KEEP_WIRE_BYTES {
-            self.unsent = Vec::new();
-        } else {
-            self.unsent.clear();
+        let mut empty = mem::take(&mut self.unsent);
+        if (1..=MAX_SPARE_BYTES).contains(&empty.capacity()) {
+            empty.clear();
+            SPARE.set(empty);
         }
         Poll::Ready(())
     }

@@ -22,6 +22,9 @@ use crate::wire::{MAX_QUEUED_ANSWERS, Progress, Wire, told};
 /// Rounds that one poll makes before it lets other tasks run.
 const MAX_ROUNDS: usize = 16;
 
+/// Events that the driver keeps room for between two bursts.
+const MAX_KEPT_ROOM: usize = 64;
+
 type Connecting = BoxFuture<Result<(Wire, ProtocolVersion), DialError>>;
 
 /// One task for one executor, across its connections.
@@ -152,12 +155,19 @@ impl Driver {
                 register(&mut locked, cx);
                 return any;
             }
+            // What is queued meanwhile is seen by the next look: nobody needs to wake this task for it.
+            locked.waker = None;
             drop(locked);
             if fetch {
                 self.token = Some(self.fetch_token());
             }
-            for event in std::mem::take(&mut self.events) {
+            let mut events = std::mem::take(&mut self.events);
+            for event in events.drain(..) {
                 dispatch::event(&self.shared, event);
+            }
+            // The room is used again, unless a burst has made it large.
+            if events.capacity() <= MAX_KEPT_ROOM {
+                self.events = events;
             }
         }
     }
