@@ -87,23 +87,22 @@ async fn serve(end: Arc<End>, id: String, call: ToolCall) {
 /// Owns one end's socket.
 async fn drive(end: Arc<End>, mut queued: mpsc::UnboundedReceiver<String>, mut socket: Socket) {
     loop {
-        tokio::select! {
-            received = socket.next() => {
-                let mut next = received;
-                while let Some(message) = next {
-                    let Ok(message) = message else { return };
-                    end.receive(message.to_text().unwrap());
-                    next = socket.next().now_or_never().flatten();
-                }
-            }
-            Some(frame) = queued.recv() => {
-                socket.feed(Message::text(frame)).await.unwrap();
-                while let Ok(frame) = queued.try_recv() {
-                    socket.feed(Message::text(frame)).await.unwrap();
-                }
-                socket.flush().await.unwrap();
-            }
+        let (mut received, mut frame) = tokio::select! {
+            Some(frame) = queued.recv() => (None, Some(frame)),
+            received = socket.next() => match received {
+                Some(Ok(message)) => (Some(message), None),
+                _ => return,
+            },
+        };
+        while let Some(message) = received {
+            end.receive(message.to_text().unwrap());
+            received = socket.next().now_or_never().flatten().transpose().unwrap();
         }
+        while let Some(ready) = frame.or_else(|| queued.try_recv().ok()) {
+            socket.feed(Message::text(ready)).await.unwrap();
+            frame = None;
+        }
+        socket.flush().await.unwrap();
     }
 }
 
