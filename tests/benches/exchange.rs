@@ -1,10 +1,11 @@
 //! Tool calls over loopback: our whole stack beside the limit, a plain reference, and a peer.
 //!
-//! Both ends of every contestant live in this process, on one tokio runtime with two worker threads. A tool call is
-//! four text frames. Contestants take turns, so that what else the machine does hits all alike; figures are medians over the rounds,
-//! ratios the medians of each round's ratio.
+//! Both ends of every contestant live in this process, on one tokio runtime of one thread: with more of them the latency
+//! of a call is that of waking another thread, for every contestant that hands a call from task to task, and not that of
+//! its own work. A tool call is four text frames. Contestants take turns, so that what else the machine does hits all
+//! alike; figures are medians over the rounds, ratios the medians of each round's ratio.
 //!
-//! `cargo bench -p bma-tests --bench exchange`; `-- --quick` for a smoke run.
+//! `cargo bench -p bma-tests --bench exchange`; `-- --threads 2` for two worker threads, `-- --quick` for a smoke run.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench panics on purpose")]
 
 mod contestants;
@@ -69,13 +70,19 @@ fn main() {
     let quick = Size { rounds: 3, in_turn: 500, at_once: 50 * IN_FLIGHT };
     let full = Size { rounds: 41, in_turn: 2_000, at_once: 300 * IN_FLIGHT };
     let size = if support::is_quick() { quick } else { full };
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let threads = support::option("--threads").map_or(1, |threads| threads.parse().expect("a number of threads"));
+    let mut tokio = match threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let tokio = tokio.worker_threads(threads).enable_all().build().unwrap();
+    println!("exchange: both ends in this process, over loopback, on tokio with {threads} thread(s)");
     tokio.block_on(run(size));
 }
 
 async fn run(size: Size) {
     println!(
-        "exchange: loopback, both ends in this process; {} rounds, each of {} calls one at a time and {} with {IN_FLIGHT} in flight",
+        "  {} rounds, each of {} calls one at a time and {} with {IN_FLIGHT} in flight",
         size.rounds, size.in_turn, size.at_once
     );
     let mut stack = Ours::connect().await;

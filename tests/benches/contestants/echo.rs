@@ -57,14 +57,15 @@ async fn executor(mut socket: Socket) {
     }
 }
 
-/// The harness's end: keeps `in_flight` calls open until `calls` have ended.
+/// The harness's end: keeps `in_flight` calls open until `calls` have ended. The answer to a result leaves with the
+/// call that follows it.
 async fn harness(socket: &mut Socket, calls: usize, in_flight: usize) -> Vec<Duration> {
     let (call, ack) = (frame(CALL), frame(RESULT_ACK));
     let mut times = Vec::with_capacity(calls);
+    let mut begun = Instant::now();
     for _ in 0..in_flight {
         socket.feed(call.clone()).await.unwrap();
     }
-    let mut begun = Instant::now();
     let mut started = in_flight;
     socket.flush().await.unwrap();
     while times.len() < calls {
@@ -73,11 +74,7 @@ async fn harness(socket: &mut Socket, calls: usize, in_flight: usize) -> Vec<Dur
             if message.len() == RESULT {
                 times.push(begun.elapsed());
                 socket.feed(ack.clone()).await.unwrap();
-                if in_flight == 1 {
-                    // One at a time: the answer leaves before the next call is made.
-                    socket.flush().await.unwrap();
-                    begun = Instant::now();
-                }
+                begun = Instant::now();
                 if started < calls {
                     started += 1;
                     socket.feed(call.clone()).await.unwrap();

@@ -15,6 +15,11 @@ pub(crate) fn is_quick() -> bool {
     std::env::args().any(|argument| argument == "--quick")
 }
 
+/// What follows `name` on the command line.
+pub(crate) fn option(name: &str) -> Option<String> {
+    std::env::args().skip_while(|argument| argument != name).nth(1)
+}
+
 /// CPU time of this thread so far.
 pub(crate) fn thread_cpu() -> Duration {
     cpu(rustix::time::ClockId::ThreadCPUTime)
