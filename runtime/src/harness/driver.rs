@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bma_proto_core::contract::{AnyParams, AnyResult, CloseCode, ErrorCode, JSONRPCError, SessionEventResult};
 use bma_proto_core::harness::{CallError, Completion, Event, ExecutorPeer, Gone, Input, Output, Registration};
@@ -26,6 +27,9 @@ const MAX_ROUNDS: usize = 16;
 /// Outputs that a driver keeps room for between two bursts.
 const MAX_KEPT_ROOM: usize = 16;
 
+/// For how long frames wait for somebody to take an outcome who does not get to it.
+const MAX_HOLD: Duration = Duration::from_millis(5);
+
 /// Something that the machine told, and who it is for.
 enum Told {
     Outcome(Waiter, Result<Completion, CallError>),
@@ -42,12 +46,14 @@ pub(super) struct Driver {
     gone: Option<Gone>,
     /// Others were let run once before this round's frames are written.
     yielded: bool,
+    /// Somebody who waits was given an outcome in this poll.
+    answered: bool,
 }
 
 impl Driver {
     pub(super) fn new(shared: Arc<ExecutorShared>) -> Self {
         let timer = shared.runtime.timer();
-        Self { shared, timer, wire: None, told: Vec::new(), gone: None, yielded: false }
+        Self { shared, timer, wire: None, told: Vec::new(), gone: None, yielded: false, answered: false }
     }
 
     /// Takes a new connection over. The one before is told that it was replaced.
@@ -152,7 +158,7 @@ impl Driver {
             for told in told.drain(..) {
                 match told {
                     // Whoever asked may have stopped waiting.
-                    Told::Outcome(waiter, outcome) => drop(waiter.send(outcome)),
+                    Told::Outcome(waiter, outcome) => self.answered |= waiter.send(outcome).is_ok(),
                     Told::Event(event) => self.dispatch(event),
                 }
             }
@@ -300,6 +306,7 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let driver = &mut *self;
+        driver.answered = false;
         for _ in 0..MAX_ROUNDS {
             let now = driver.shared.runtime.now();
             if driver.shared.harness.strong_count() == 0 {
@@ -309,13 +316,17 @@ impl Future for Driver {
             let mut busy = driver.take_over(now);
             busy |= driver.receive(cx, now);
             busy |= driver.drain(cx, now);
+            let open_calls = driver.shared.lock().machine.open_calls();
             // With more than one call open others are about to ask as well: let
             // them, so that all of it leaves in one write.
-            if busy && driver.shared.lock().machine.open_calls() > 1 && !std::mem::replace(&mut driver.yielded, true) {
+            if busy && open_calls > 1 && !std::mem::replace(&mut driver.yielded, true) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if let Some(wire) = &mut driver.wire {
+            // Whoever was given the last open call's outcome wakes this task by taking it, and is likely to ask
+            // again at once: the answer to the result leaves with that.
+            let held = driver.answered && open_calls == 0;
+            if let Some(wire) = driver.wire.as_mut().filter(|_| !held) {
                 busy |= wire.flush(cx, now);
             }
             if let Some(gone) = driver.gone.take() {
@@ -331,9 +342,11 @@ impl Future for Driver {
                 _ => driver.shared.lock().machine.deadline(),
             };
             let wire = driver.wire.as_ref().and_then(Wire::deadline);
-            let deadline = earliest(machine, wire).map(|(at, _)| at);
+            let held_until = held.then(|| now + MAX_HOLD);
+            let deadline = earliest(machine, wire).map(|(at, _)| at).into_iter().chain(held_until).min();
             driver.timer.set(deadline);
             if deadline.is_some_and(|at| at <= now) || driver.timer.poll_expired(cx).is_ready() {
+                driver.answered = false;
                 driver.shared.lock().machine.feed(now, Input::Tick);
                 if let Some(wire) = &mut driver.wire {
                     wire.tick(now);

@@ -307,7 +307,18 @@ impl Executor {
             locked.waiting.insert(token, sender);
             Ok::<_, CallError>(receiver)
         });
-        asked?.await.unwrap_or_else(|_| Err(CallError::ExecutorGone(self.shared.id.clone())))
+        let receiver = asked?;
+        let _taken = Taken(&self.shared);
+        receiver.await.unwrap_or_else(|_| Err(CallError::ExecutorGone(self.shared.id.clone())))
+    }
+}
+
+/// Wakes the driver once an outcome was taken, or is waited for no more: it holds frames back until then.
+struct Taken<'a>(&'a ExecutorShared);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.wake();
     }
 }
 

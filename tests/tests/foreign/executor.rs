@@ -5,6 +5,7 @@ use bma_runtime_tokio::proto::harness::{CallError, Gone};
 use bma_runtime_tokio::sync::Event;
 use bma_runtime_tokio::{Executor, ExecutorEvent, HarnessEvent};
 use bma_tests::exchange_suite::{Rig, assert_code, assignment, command, eventually, refused, text};
+use futures_util::FutureExt;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Error;
 
@@ -104,6 +105,30 @@ async fn an_executor_in_any_order_is_understood() {
         );
     });
     stopped.unwrap();
+    drop(peer);
+    executor.close("").await;
+    rig.finish().await;
+}
+
+/// Frames are held back for who was given an outcome: not for long if that one does not take it, or has gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_is_answered_whether_or_not_its_caller_takes_it() {
+    let rig = Rig::new(runtime()).await;
+    let (mut peer, executor) = connected(&rig, V1_1).await;
+    let session = take_session(&rig, &mut peer, &executor, "s").await;
+    for gone in [false, true] {
+        let mut called = Some(Box::pin(session.tools().bash(command("x"))));
+        assert!(called.as_mut().unwrap().now_or_never().is_none());
+        let call = peer.expect("tool.call").await;
+        if gone {
+            called = None;
+        }
+        peer.reply(&call, json!({"accepted": true})).await;
+        assert_eq!(peer.result_of(json!(9), "tool.result", result(&call, "x")).await, json!({"accepted": true}));
+        if let Some(called) = called {
+            assert_eq!(text(&called.await.unwrap()), "x");
+        }
+    }
     drop(peer);
     executor.close("").await;
     rig.finish().await;
