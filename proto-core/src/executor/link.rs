@@ -16,6 +16,9 @@ use crate::time::{Reason, Time, earliest};
 /// Registrations refused in a row after which trying again is of no use.
 const MAX_REFUSALS: u32 = 5;
 
+/// Closes by which a peer says that it is done, or goes away (RFC 6455, section 7.4.1).
+const ORDERLY_CLOSES: [u16; 2] = [1000, 1001];
+
 /// The lease of a harness that names none.
 const DEFAULT_LEASE: Duration = Duration::from_millis(defaults::HARNESS_LEASE_TTL_MS);
 
@@ -61,6 +64,8 @@ pub(super) struct Up {
     silent_after: Option<Time>,
     /// When the registration counts as one that holds; cleared then.
     proven_at: Option<Time>,
+    /// A session that the harness offered on this connection was taken.
+    served: bool,
 }
 
 impl Up {
@@ -73,12 +78,21 @@ impl Up {
 /// What outlives a connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
-    /// Connections that failed or were lost in a row, none of them proven.
+    /// Connections that failed or were lost in a row. One that was proven, or that served and was then
+    /// closed in order, ends the row.
     failures: u32,
     /// Registrations refused in a row.
     refusals: u32,
     /// When the harness gives the sessions up if it hears nothing.
     pub(super) lease_expires: Option<Time>,
+}
+
+impl History {
+    /// The connection was good: what went wrong before it counts no more.
+    fn forgive(&mut self) {
+        self.failures = 0;
+        self.refusals = 0;
+    }
 }
 
 impl Executor {
@@ -199,8 +213,14 @@ impl Executor {
             bounds.max_inbound = inflight.min(4096);
             bounds.max_inflight = inflight.min(4096);
         }
-        let mut up =
-            Up { wanted_interval, lease, next_heartbeat: self.now, silent_after: None, proven_at: Some(self.now) };
+        let mut up = Up {
+            wanted_interval,
+            lease,
+            next_heartbeat: self.now,
+            silent_after: None,
+            proven_at: Some(self.now),
+            served: false,
+        };
         let first = self.now + up.heartbeat_interval();
         up.next_heartbeat = first;
         up.proven_at = Some(first);
@@ -259,6 +279,13 @@ impl Executor {
         }
     }
 
+    /// A session was taken: the harness has put this connection to use.
+    pub(super) fn has_served(&mut self) {
+        if let Link::Up(up) = &mut self.link {
+            up.served = true;
+        }
+    }
+
     pub(super) fn disconnected(&mut self, code: Option<u16>, reason: &str) {
         let code_text = code.map_or(String::new(), |code| format!(" (close code {code})"));
         let (cause, refused) = match &self.link {
@@ -268,6 +295,11 @@ impl Executor {
             _ => (format!("the connection was lost{code_text}: {reason}"), false),
         };
         let proven = matches!(&self.link, Link::Up(up) if up.proven_at.is_none());
+        // The harness had a use for this machine, and says that it is done: nothing has failed. Without
+        // the use, one that accepts and closes at once would be dialled in a loop.
+        if matches!(&self.link, Link::Up(up) if up.served) && code.is_some_and(|code| ORDERLY_CLOSES.contains(&code)) {
+            self.history.forgive();
+        }
         self.lose_connection();
         match code.filter(|_| !refused).and_then(CloseCode::from_number) {
             Some(CloseCode::UnsupportedProtocol) => self.end(End::UnsupportedProtocol(cause)),
@@ -369,8 +401,7 @@ impl Executor {
                 }
                 if up.proven_at.is_some_and(|at| at <= self.now) {
                     up.proven_at = None;
-                    self.history.failures = 0;
-                    self.history.refusals = 0;
+                    self.history.forgive();
                     self.outputs.push_back(Output::Event(Event::Proven));
                 }
                 if up.next_heartbeat <= self.now {

@@ -181,6 +181,7 @@ impl Executor {
             let result = SessionAssignResult { accepted: true, session_id: session_id.clone() };
             self.peer.reply::<methods::SessionAssign>(id, &result);
         }
+        self.has_served();
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The executor machine against a scripted harness, on a clock of the test's.
 #![allow(clippy::unwrap_used, reason = "a test panics on purpose")]
 
+mod back_off;
 mod calls;
 mod capabilities;
 mod connection;

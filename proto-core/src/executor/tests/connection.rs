@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn seconds(n: u64) -> Duration {
+pub(super) fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
@@ -247,60 +247,6 @@ fn an_error_answer_is_life_too() {
         rig.fail(&id, json!({"code": -32603, "message": "oops"}));
     }
     assert!(rig.orders.is_empty());
-}
-
-#[test]
-fn f59_the_back_off_doubles_up_to_its_cap_with_jitter_in_its_upper_half() {
-    let mut waits = Vec::new();
-    for seed in 0..50 {
-        let mut config = config();
-        config.seed = seed;
-        let mut rig = Rig::new(config);
-        let mut full = seconds(1);
-        for attempt in 1..=9_u32 {
-            assert!(matches!(rig.order(), Order::FetchToken));
-            rig.feed(Input::Token(Err(TokenError::Unavailable("down".to_owned()))));
-            let Some(Event::Reconnecting { attempt: told, wait, .. }) = rig.events.pop_back() else {
-                panic!("a failed attempt is told")
-            };
-            assert_eq!(told, attempt);
-            assert!(full / 2 <= wait && wait <= full, "attempt {attempt}: {wait:?} of {full:?}");
-            assert_eq!(rig.due(), (wait, Reason::Reconnect));
-            if attempt == 7 {
-                waits.push(wait);
-            }
-            rig.wait(wait);
-            full = (full * 2).min(seconds(60));
-        }
-    }
-    // Executors that lost their harness in the same instant do not come back in the same instant.
-    waits.sort();
-    let spread = *waits.last().unwrap() - waits[0];
-    assert!(spread > seconds(20), "{spread:?}");
-    waits.dedup();
-    assert_eq!(waits.len(), 50);
-}
-
-#[test]
-fn f60_an_accept_that_is_closed_at_once_does_not_reset_the_back_off() {
-    let mut rig = Rig::new(config());
-    let mut shortest = Duration::ZERO;
-    for attempt in 1..=7 {
-        rig.dial();
-        rig.register(registered());
-        rig.disconnect(Some(1001));
-        let Some(Event::Reconnecting { attempt: told, wait, .. }) = rig.events.pop_back() else { panic!("told") };
-        assert_eq!(told, attempt);
-        assert!(wait >= shortest, "{wait:?}");
-        shortest = seconds(1 << (attempt - 1)) / 2;
-        rig.wait(wait);
-    }
-    // One that held for an interval does.
-    rig.dial();
-    rig.register(registered());
-    rig.wait(seconds(10));
-    rig.disconnect(Some(1001));
-    assert!(matches!(rig.events.pop_back(), Some(Event::Reconnecting { attempt: 1, .. })));
 }
 
 #[test]
