@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::machine::{Executor, Tag};
-use super::{Config, Dial, DialError, End, Event, Output, TokenError};
+use super::{Config, Dial, DialError, End, Event, Output, StopCause, TokenError};
 use crate::contract::{
     AnyResult, CloseCode, ConnectionState, ErrorCode, ErrorReason, ExecutorDrainParams, ExecutorHeartbeatParams,
     ExecutorHeartbeatResult, ExecutorRegisterParams, ExecutorRegisterResult, ExecutorResume, ExecutorTokenResponse,
@@ -228,6 +228,9 @@ impl Executor {
         self.history.lease_expires = Some(self.now + lease);
         self.draining |= registered.drain;
         let drain = registered.drain;
+        if self.identity.as_ref().is_some_and(|earlier| earlier.executor_id != registered.executor_id) {
+            self.lose_sessions(&StopCause::NotResumed);
+        }
         self.identity = Some(registered.clone());
         self.set_state(if self.draining { ConnectionState::Draining } else { ConnectionState::Ready });
         self.emit(Event::Registered(Box::new(registered)));
@@ -378,7 +381,7 @@ impl Executor {
         }
         self.link = Link::Ended(end.clone());
         self.stopping = None;
-        self.lose_sessions(&super::StopCause::ExecutorEnded);
+        self.lose_sessions(&StopCause::ExecutorEnded);
         self.forget_everything();
         self.set_state(ConnectionState::Closed);
         self.emit(Event::Ended(end));

@@ -295,6 +295,8 @@ pub enum StopCause {
     Requested(String),
     /// The executor was out of reach for longer than its lease: the harness has given the session up.
     LeaseExpired,
+    /// The harness registered this executor anew, under another id: it knows nothing of the earlier one's sessions.
+    NotResumed,
     /// The executor ends.
     ExecutorEnded,
 }

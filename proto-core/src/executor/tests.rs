@@ -188,10 +188,15 @@ impl Rig {
 
     /// Loses the connection, and comes back with the next one.
     fn reconnect(&mut self) -> Value {
+        self.reconnect_as(registered())
+    }
+
+    /// As `reconnect`, with this answer to the registration.
+    fn reconnect_as(&mut self, answer: Value) -> Value {
         self.disconnect(None);
         self.wait_for_order();
         let registration = self.dial();
-        self.register(registered());
+        self.register(answer);
         registration
     }
 

@@ -70,7 +70,7 @@ impl Hands {
                 vec![(dice.up_to(soon), work)]
             }
             Event::SessionStop { session_id, reason, .. } => {
-                if reason == StopCause::LeaseExpired {
+                if matches!(reason, StopCause::LeaseExpired | StopCause::NotResumed) {
                     ledger.lease_lost.insert(session_id.clone());
                 }
                 // Longer than the way back sometimes: the id may be assigned again before it is free.

@@ -157,6 +157,7 @@ fn session_stopped(shared: &Shared, offer: &OfferId, cause: &StopCause, stopped:
     let reason = match cause {
         StopCause::Requested(reason) => reason.as_str(),
         StopCause::LeaseExpired => "lease_expired",
+        StopCause::NotResumed => "not_resumed",
         StopCause::ExecutorEnded => "executor_stopped",
     };
     let now = shared.runtime.now();

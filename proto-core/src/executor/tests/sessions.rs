@@ -413,6 +413,34 @@ fn f17_sessions_end_with_the_lease_of_a_connection_that_stays_away() {
     assert!(rig.frames.is_empty(), "nothing is delivered for it: {:?}", rig.frames);
 }
 
+/// What was left of it would be taken for the end, or a result, of a session that is assigned anew under its id.
+#[test]
+fn f66_a_harness_that_forgot_everything_is_followed_and_the_sessions_end() {
+    let mut rig = Rig::with_session("active");
+    rig.assign("ended");
+    rig.assign("done");
+    rig.run("active", "open");
+    rig.run("done", "c");
+    rig.executor.finish_tool_call(rig.now, result("done", "c")).unwrap();
+    rig.end_session("ended");
+    rig.events.clear();
+    rig.frames.clear();
+    let mut other = registered();
+    other["executor_id"] = json!("exec_2");
+    let registration = rig.reconnect_as(other);
+    assert_eq!(registration["params"]["resume"]["active_sessions"], json!(["active", "done", "ended"]));
+    assert_eq!(rig.executor.registration().unwrap().executor_id.as_str(), "exec_2");
+    let lost = |event: &Event| matches!(event, Event::SessionStop { reason: StopCause::NotResumed, .. });
+    assert_eq!(rig.events.iter().filter(|event| lost(event)).count(), 2, "{:?}", rig.events);
+    assert!(rig.events.iter().any(|event| matches!(event, Event::ToolCancel { .. })));
+    assert!(rig.events.iter().any(|event| matches!(event, Event::ResultLost { .. })), "{:?}", rig.events);
+    assert!(rig.frames.is_empty(), "nothing is delivered for them: {:?}", rig.frames);
+    assert!(rig.active().is_empty());
+    rig.events.clear();
+    rig.assign("ended");
+    assert_eq!(rig.active(), ["ended"]);
+}
+
 #[test]
 fn a_session_whose_end_was_said_is_not_told_to_stop_again() {
     let mut rig = Rig::with_session("s");
@@ -425,32 +453,6 @@ fn a_session_whose_end_was_said_is_not_told_to_stop_again() {
     assert!(!rig.events.iter().any(|event| matches!(event, Event::SessionStop { .. })));
     assert!(rig.events.iter().any(|event| matches!(event, Event::ResultLost { .. })));
     assert!(rig.active().is_empty() && rig.executor.sessions.is_empty());
-}
-
-#[test]
-fn f66_a_harness_that_forgot_everything_is_followed() {
-    let mut rig = Rig::with_session("s");
-    rig.run("s", "c");
-    rig.finish("s", "c");
-    let (_, _) = rig.request("tool.result");
-    rig.disconnect(None);
-    rig.wait(seconds(1));
-    let registration = rig.dial();
-    assert_eq!(registration["params"]["resume"]["active_sessions"], json!(["s"]));
-    let mut answer = registered();
-    answer["executor_id"] = json!("exec_2"); // a new one to it
-    rig.register(answer);
-    rig.events.clear();
-    let stop = rig.ask_stop("s");
-    let (id, _) = rig.request("tool.result");
-    rig.fail(&id, json!({"code": -32007, "message": "no such session"}));
-    assert!(matches!(stopped(&mut rig, "s"), StopCause::Requested(_)));
-    assert!(matches!(rig.event(), Event::ResultLost { .. }), "it is told, not dropped");
-    rig.end_session("s");
-    assert_eq!(rig.answer(&stop)["result"]["stopped"], true);
-    rig.accept("session.ended");
-    assert!(rig.active().is_empty());
-    assert_eq!(rig.executor.registration().unwrap().executor_id.as_str(), "exec_2");
 }
 
 #[test]
