@@ -76,7 +76,7 @@ async fn serve(runtime: Arc<dyn Runtime>, on: Endpoint, token: Token) -> Result<
     let (out, written) = lines::writer()?;
     let mut input = lines::reader()?;
     out.event("listening", &answer::Listening { url: listening.url() }).await;
-    let roster = Roster::start(harness, out.clone());
+    let roster = Roster::start(harness.clone(), out.clone());
     let ops = Ops::new(roster.clone(), runtime);
 
     let in_flight = InFlight::new();
@@ -125,6 +125,8 @@ async fn serve(runtime: Arc<dyn Runtime>, on: Endpoint, token: Token) -> Result<
         written.await.is_ok()
     };
     let all_written = tokio::time::timeout(LAST_LINES_WITHIN, last_lines).await == Ok(true);
+    // Last, so that nothing is told of it: executors dial again, and this is no end that they are to blame for.
+    harness.release("the brain has ended").await;
     match over {
         Over::NobodyReads => Err(Failure::not_done("stdout: it was closed, so the brain has stopped")),
         _ if !stopped => Err(Failure::not_done(format!("not all sessions ended within {} s", STOP_WITHIN.as_secs()))),

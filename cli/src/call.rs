@@ -116,6 +116,8 @@ async fn serve(
     let (harness, listening) = start_harness(&runtime, &on, token.secret()).await?;
     let ended = work(&runtime, &harness, call, early_end(signals, timeout)).await;
     listening.stop().await;
+    // In order, whatever became of the call: the executor then knows that nothing has failed.
+    harness.release("the call is over").await;
     match ended? {
         Ended::Result(result) => show(&result),
         Ended::Early(Early::Signal(caught)) => {

@@ -299,6 +299,49 @@ pub async fn a_harness_that_is_dropped_lets_its_executors_go(runtime: Arc<dyn Ru
     rig.finish().await;
 }
 
+/// When it says that it is done, nothing of a connection is left here, and the executor knows that nothing has failed.
+pub async fn a_released_executor_comes_back_at_the_first_step(runtime: Arc<dyn Runtime>) {
+    let rig = Rig::new(runtime).await;
+    let watched = crate::support::watched::Watched::new(Arc::clone(&rig.runtime));
+    let theirs: Arc<dyn Runtime> = watched.clone();
+    let harness = Harness::new(Arc::clone(&theirs), HarnessOptions::new(Authenticator::bearer(rig.token.clone())));
+    let mut listening = harness.listen(&localhost(0)).await.unwrap();
+    let port = super::address_of(listening.endpoint()).port();
+    let client = rig.client_of(options("machine", &listening.url(), &rig.token));
+    client.tools().bash(|_, _| std::future::ready(Ok::<_, ToolError>("ran")));
+    let mut told = client.events();
+    client.start().await.unwrap();
+    let mut executor = harness.wait_executor().await;
+    for round in 0..3 {
+        let session = rig.session(&executor, &format!("s{round}")).await;
+        listening.stop().await;
+        harness.release("for now").await;
+        assert_eq!(watched.streams(), 0, "it was seen off before that was said");
+        assert_eq!(executor.gone().await, Gone::Closed("for now".to_owned()));
+        assert!(harness.executors().is_empty());
+        let outcome = session.tools().bash(command("x")).await;
+        assert!(matches!(outcome, Err(CallError::ExecutorGone(_))), "{outcome:?}");
+        let attempt = loop {
+            match told.next().await {
+                // Dials that find nobody, while nobody listens, are other ones.
+                Some(Event::Item(ClientEvent::Reconnecting { attempt, cause, .. })) if cause.contains("for now") => {
+                    break attempt;
+                }
+                Some(_) => {}
+                None => panic!("it goes on to dial"),
+            }
+        };
+        assert_eq!(attempt, 1);
+        listening = harness.listen(&localhost(port)).await.unwrap();
+        executor = harness.wait_executor().await;
+    }
+    harness.close("").await;
+    assert_eq!(watched.streams(), 0);
+    client.done().await;
+    listening.stop().await;
+    rig.finish().await;
+}
+
 /// The handle is not the executor.
 pub async fn a_client_that_is_dropped_goes_on_until_it_is_told_to_stop(runtime: Arc<dyn Runtime>) {
     let rig = Rig::new(runtime).await;

@@ -104,6 +104,7 @@ macro_rules! exchange_suite {
             a_client_that_was_never_started_stops
             streams_of_events_end_with_what_they_tell_of
             a_harness_that_is_dropped_lets_its_executors_go
+            a_released_executor_comes_back_at_the_first_step
             a_client_that_is_dropped_goes_on_until_it_is_told_to_stop
             a_port_in_use_is_named
             waits_are_answered_when_the_executor_is_lost

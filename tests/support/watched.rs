@@ -92,6 +92,11 @@ impl Watched {
         self.counts.tasks.load(Ordering::SeqCst)
     }
 
+    /// How many streams have not been dropped.
+    pub fn streams(&self) -> usize {
+        self.counts.streams.load(Ordering::SeqCst)
+    }
+
     fn anything_left(&self) -> bool {
         let Counts { tasks, streams, listeners, .. } = &*self.counts;
         [tasks, streams, listeners].iter().any(|count| count.load(Ordering::SeqCst) > 0)

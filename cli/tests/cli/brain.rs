@@ -4,6 +4,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+use crate::scripted::{Came, Scripted};
 use crate::support::{Ended, Place, Running, is_listening};
 
 /// A brain, and what a script does with it.
@@ -326,4 +327,21 @@ fn a_signal_ends_a_brain_whose_lines_nobody_reads() {
     assert_eq!(status.code(), Some(2), "the last lines were not read");
     let said = std::io::read_to_string(brain.stderr.take().unwrap()).unwrap();
     assert!(said.contains("SIGTERM: stopping") && said.contains("the last lines were not read"), "{said}");
+}
+
+#[test]
+fn it_leaves_with_a_close_frame_however_it_ends() {
+    let place = Place::new();
+    for round in 0..12 {
+        let mut script = Script::start(&place);
+        let mut executor = Scripted::registered(&script.url);
+        script.event("executor.registered", |_| true);
+        match round % 2 {
+            0 => script.brain.end_input(),
+            _ => script.brain.signal("INT"),
+        }
+        assert_eq!(executor.serve(), Came::Close(1001), "round {round}");
+        executor.close(1001);
+        script.finish();
+    }
 }

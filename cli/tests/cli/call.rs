@@ -1,7 +1,11 @@
 //! `bma call` and `bma hand`, as two processes.
 
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
+use serde_json::json;
+
+use crate::scripted::{Came, Scripted};
 use crate::support::{Place, Running, eventually, is_listening, only_entry};
 
 #[test]
@@ -124,4 +128,65 @@ fn a_signal_gives_the_call_up_and_ends_what_it_had_started() {
         drop(hand);
         place.assert_nothing_runs();
     }
+}
+
+#[test]
+fn it_leaves_with_a_close_frame_every_time() {
+    let place = Place::new();
+    for round in 0..40 {
+        let (call, url) = place.call(&["bash", r#"{"command":"echoed"}"#]);
+        let mut executor = Scripted::registered(&url);
+        assert_eq!(executor.serve(), Came::Close(1001), "round {round}");
+        executor.close(1001);
+        let called = call.end();
+        called.expect_code(0);
+        assert_eq!(called.stdout, "echoed\n");
+    }
+}
+
+#[test]
+fn it_leaves_with_a_close_frame_whatever_became_of_the_call() {
+    let place = Place::new();
+    for (last_heard, code) in [("session.assign", 2), ("tool.call", 143)] {
+        let (call, url) = place.call(&["bash", r#"{"command":"sleep"}"#]);
+        let mut executor = Scripted::registered(&url);
+        let request = executor.serve_until(last_heard);
+        if last_heard == "session.assign" {
+            executor.reply(&request, &json!({"accepted": false, "session_id": request["params"]["session_id"]}));
+        } else {
+            call.signal("TERM");
+        }
+        assert_eq!(executor.serve(), Came::Close(1001), "{last_heard}");
+        executor.close(1001);
+        call.end().expect_code(code);
+    }
+}
+
+#[test]
+fn an_executor_that_does_not_answer_the_close_is_not_waited_for_without_end() {
+    let place = Place::new();
+    let (call, url) = place.call(&["bash", r#"{"command":"echoed"}"#]);
+    let mut executor = Scripted::registered(&url);
+    assert_eq!(executor.serve(), Came::Close(1001));
+    let asked = Instant::now();
+    call.end().expect_code(0);
+    assert!(asked.elapsed() < Duration::from_secs(30));
+    assert_eq!(executor.receive(), Came::Nothing);
+}
+
+#[test]
+fn one_hand_serves_many_calls_in_a_row_without_waiting_longer_each_time() {
+    let place = Place::new();
+    let listen = format!("unix://{}", place.text("socket"));
+    let token = place.text("token");
+    let hand = place.hand(&listen);
+    hand.stderr.wait_for_text("reconnecting in");
+    for round in 1..=4 {
+        let arguments = ["call", "--listen", &listen, "--token-file", &token, "bash", r#"{"command":"true"}"#];
+        Running::start(place.bma(&arguments)).end().expect_code(0);
+        hand.stderr.wait_for_count(round, |line| line.contains("close code 1001") && line.ends_with("(attempt 1)"));
+    }
+    hand.signal("TERM");
+    hand.end().expect_code(0);
+    place.assert_nothing_runs();
 }

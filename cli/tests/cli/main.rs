@@ -6,6 +6,7 @@ mod brain;
 mod call;
 mod demo;
 mod hand;
+mod scripted;
 mod secrecy;
 mod support;
 mod usage;

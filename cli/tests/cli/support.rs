@@ -252,10 +252,15 @@ impl Lines {
 
     /// The first line that is wanted, whether it has come already or not.
     pub(crate) fn wait_for(&self, wanted: impl Fn(&str) -> bool) -> String {
+        self.wait_for_count(1, wanted)
+    }
+
+    /// The last of so many lines that are wanted.
+    pub(crate) fn wait_for_count(&self, count: usize, wanted: impl Fn(&str) -> bool) -> String {
         let limit = Instant::now() + PATIENCE;
         let mut read = self.shared.0.lock().unwrap();
         loop {
-            if let Some(line) = read.lines.iter().find(|line| wanted(line)) {
+            if let Some(line) = read.lines.iter().filter(|line| wanted(line)).nth(count - 1) {
                 return line.clone();
             }
             let left = limit.saturating_duration_since(Instant::now());

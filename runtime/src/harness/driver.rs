@@ -27,6 +27,9 @@ const MAX_ROUNDS: usize = 16;
 /// Outputs that a driver keeps room for between two bursts.
 const MAX_KEPT_ROOM: usize = 16;
 
+/// The close code of an end that comes back to another harness (RFC 6455, section 7.4.1).
+const GOING_AWAY: u16 = 1001;
+
 /// For how long frames wait for somebody to take an outcome who does not get to it.
 const MAX_HOLD: Duration = Duration::from_millis(5);
 
@@ -44,6 +47,8 @@ pub(super) struct Driver {
     /// What the machine told, in its order.
     told: Vec<Told>,
     gone: Option<Gone>,
+    /// Why the executor is to be let go, once somebody asked for it.
+    released: Option<String>,
     /// Others were let run once before this round's frames are written.
     yielded: bool,
     /// Somebody who waits was given an outcome in this poll.
@@ -53,13 +58,23 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(shared: Arc<ExecutorShared>) -> Self {
         let timer = shared.runtime.timer();
-        Self { shared, timer, wire: None, told: Vec::new(), gone: None, yielded: false, answered: false }
+        Self {
+            shared,
+            timer,
+            wire: None,
+            told: Vec::new(),
+            gone: None,
+            released: None,
+            yielded: false,
+            answered: false,
+        }
     }
 
     /// Takes a new connection over. The one before is told that it was replaced.
     fn take_over(&mut self, now: Time) -> bool {
         let (incoming, replaced) = {
             let mut locked = self.shared.lock();
+            self.released = locked.released.take();
             (locked.incoming.take(), std::mem::take(&mut locked.replaced))
         };
         let Some((wire, registration)) = incoming else { return false };
@@ -81,8 +96,17 @@ impl Driver {
     }
 
     fn see_off(&self, wire: Wire) {
+        self.see_off_then(wire, || ());
+    }
+
+    /// Says goodbye to a connection in a task of its own, and then does what is to follow.
+    fn see_off_then(&self, wire: Wire, then: impl FnOnce() + Send + 'static) {
         let runtime = Arc::clone(&self.shared.runtime);
-        self.shared.runtime.spawn(Box::pin(async move { goodbye(runtime.as_ref(), wire).await }));
+        let task = async move {
+            goodbye(runtime.as_ref(), wire).await;
+            then();
+        };
+        self.shared.runtime.spawn(Box::pin(task));
     }
 
     /// Reads from the connection and feeds the machine.
@@ -221,22 +245,26 @@ impl Driver {
             register_again(self.shared.runtime.as_ref(), &mut wire, &registration);
             self.see_off(wire);
         }
-        if let Some(wire) = self.wire.take() {
-            self.see_off(wire);
-        }
         tracing::info!(executor_id = %executor.id(), %gone, "executor gone");
         if let Some(harness) = self.shared.harness.upgrade() {
             harness.publish(&HarnessEvent::Gone { executor, gone: gone.clone() });
         }
         self.shared.end(gone);
+        match self.wire.take() {
+            Some(wire) => {
+                let shared = Arc::clone(&self.shared);
+                self.see_off_then(wire, move || shared.parted());
+            }
+            None => self.shared.parted(),
+        }
     }
 
-    /// The harness is no more: its executors are let go, to come back to its successor.
-    fn orphaned(&mut self, now: Time) {
+    /// The executor is let go, to come back to whoever listens there next.
+    fn let_go(&mut self, now: Time, reason: String) {
         if let Some(wire) = &mut self.wire {
-            wire.close(now, 1001, "the harness is gone");
+            wire.close(now, GOING_AWAY, &reason);
         }
-        self.finish(Gone::Closed("the harness is gone".to_owned()));
+        self.finish(Gone::Closed(reason));
     }
 }
 
@@ -309,13 +337,14 @@ impl Future for Driver {
         driver.answered = false;
         for _ in 0..MAX_ROUNDS {
             let now = driver.shared.runtime.now();
-            if driver.shared.harness.strong_count() == 0 {
-                driver.orphaned(now);
-                return Poll::Ready(());
-            }
             let mut busy = driver.take_over(now);
             busy |= driver.receive(cx, now);
             busy |= driver.drain(cx, now);
+            let orphaned = || (driver.shared.harness.strong_count() == 0).then(|| "the harness is gone".to_owned());
+            if let Some(reason) = driver.released.take().or_else(orphaned) {
+                driver.let_go(now, reason);
+                return Poll::Ready(());
+            }
             let open_calls = driver.shared.lock().machine.open_calls();
             // With more than one call open others are about to ask as well: let
             // them, so that all of it leaves in one write.

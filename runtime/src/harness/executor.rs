@@ -44,8 +44,16 @@ pub(super) struct ExecutorShared {
     pub(super) harness: Weak<Shared>,
     id: ExecutorId,
     locked: Mutex<Locked>,
-    pub(super) gone: StateCell<Option<Gone>>,
+    departure: StateCell<Option<Departure>>,
     subscribers: Subscribers<ExecutorEvent>,
+}
+
+/// How far an executor that is gone has gone.
+#[derive(Clone)]
+struct Departure {
+    gone: Gone,
+    /// Its last connection is closed as well: the closing handshake is done, or was given up.
+    parted: bool,
 }
 
 /// What is behind the lock: the machine, and who waits for what.
@@ -57,6 +65,8 @@ pub(super) struct Locked {
     pub(super) incoming: Option<(Wire, Registration)>,
     /// One that was replaced before it was taken over.
     pub(super) replaced: Vec<Wire>,
+    /// It is to be let go, for this reason.
+    pub(super) released: Option<String>,
     /// The driver has ended: nobody takes connections over any more.
     pub(super) finished: bool,
     next_token: u64,
@@ -99,6 +109,7 @@ impl Executor {
             waker: None,
             incoming: None,
             replaced: Vec::new(),
+            released: None,
             finished: false,
             next_token: 1,
             waiting: HashMap::new(),
@@ -109,7 +120,7 @@ impl Executor {
                 harness: Arc::downgrade(harness),
                 id,
                 locked: Mutex::new(locked),
-                gone: StateCell::new(None),
+                departure: StateCell::new(None),
                 subscribers: Subscribers::new(EVENTS_KEPT),
             }),
         }
@@ -246,16 +257,38 @@ impl Executor {
         self.call::<methods::ExecutorDrain>(params).await
     }
 
-    /// Tells the executor to close, and waits until it is gone. Its sessions end.
+    /// Tells the executor to close, and waits until it is gone and its connection is closed, which takes five
+    /// seconds at most. Its sessions end.
     pub async fn close(&self, reason: &str) -> Gone {
+        self.start_close(reason);
+        self.parted().await
+    }
+
+    /// As [`close`](Self::close), and waits for nothing.
+    pub(super) fn start_close(&self, reason: &str) {
         let now = self.shared.runtime.now();
         self.shared.with(|locked| locked.machine.close(now, reason));
-        self.gone().await
+    }
+
+    /// Lets the executor go: see [`Harness::release`]. Waits for nothing.
+    pub(super) fn start_release(&self, reason: &str) {
+        self.shared.with(|locked| locked.released = Some(reason.to_owned()));
     }
 
     /// Waits until the executor is gone for good, and says why.
     pub async fn gone(&self) -> Gone {
-        self.shared.gone.wait_for(Option::is_some).await.unwrap_or(Gone::LeaseExpired)
+        self.departed(Option::is_some).await
+    }
+
+    /// As [`gone`](Self::gone), and until its last connection is closed.
+    pub(super) async fn parted(&self) -> Gone {
+        self.departed(|departure| departure.as_ref().is_some_and(|departure| departure.parted)).await
+    }
+
+    async fn departed(&self, wanted: impl FnMut(&Option<Departure>) -> bool) -> Gone {
+        let departure = self.shared.departure.wait_for(wanted).await;
+        // Nothing else is waited for than that there is one.
+        departure.map_or(Gone::LeaseExpired, |departure| departure.gone)
     }
 
     /// What it reports from now on, up to its end: session status, tool
@@ -351,8 +384,14 @@ impl ExecutorShared {
 
     /// The executor is gone: whoever waits for that, or for what it tells, knows it now.
     pub(super) fn end(&self, gone: Gone) {
-        self.gone.replace(Some(gone));
+        self.departure.replace(Some(Departure { gone, parted: false }));
         self.subscribers.end();
+    }
+
+    /// Its last connection is closed: whoever waits for that knows it now.
+    pub(super) fn parted(&self) {
+        let parted = self.departure.value().map(|departure| Departure { parted: true, ..departure });
+        self.departure.replace(parted);
     }
 
     pub(super) fn publish(&self, event: &ExecutorEvent) {

@@ -37,7 +37,10 @@ const EVENTS_KEPT: usize = 1024;
 ///
 /// When the last handle of a harness is dropped, and with it what it listens
 /// on, its connections are closed: executors go on to dial, for whoever comes
-/// next. [`close`](Harness::close) is the way to end them for good.
+/// next. [`release`](Harness::release) does the same and waits until it is done,
+/// as a program that is about to exit must: tasks that are left to a runtime
+/// that ends are not heard of again. [`close`](Harness::close) ends executors
+/// for good.
 #[derive(Clone)]
 pub struct Harness {
     shared: Arc<Shared>,
@@ -191,10 +194,26 @@ impl Harness {
         self.shared.subscribers.subscribe()
     }
 
-    /// Tells every executor to close, and waits until all are gone.
+    /// Tells every executor to close, and waits until all are gone and their connections closed. An executor that
+    /// does not answer is waited for five seconds. Dropping the future abandons the wait and nothing else.
     pub async fn close(&self, reason: &str) {
-        for executor in self.executors() {
-            executor.close(reason).await;
+        self.part(|executor| executor.start_close(reason)).await;
+    }
+
+    /// Lets every executor go, and waits until their connections are closed: with 1001, which means that they go on
+    /// to dial, for whoever comes next. Here their sessions and calls are over. An executor that does not answer is
+    /// waited for five seconds. Stop [listening](Listening::stop) first, or they are back at once. Dropping the future
+    /// abandons the wait and nothing else.
+    pub async fn release(&self, reason: &str) {
+        self.part(|executor| executor.start_release(reason)).await;
+    }
+
+    /// Starts to part from every executor, and waits until all are gone.
+    async fn part(&self, start: impl Fn(&Executor)) {
+        let executors = self.executors();
+        executors.iter().for_each(start);
+        for executor in executors {
+            executor.parted().await;
         }
     }
 
