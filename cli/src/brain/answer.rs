@@ -109,6 +109,10 @@ impl Fault {
         Self { retryable: true, ..Self::because(ErrorCode::ResourceUnavailable, reason, message) }
     }
 
+    pub(crate) fn is(&self, code: ErrorCode) -> bool {
+        self.code == code.number()
+    }
+
     fn because(code: ErrorCode, reason: &str, message: impl Into<String>) -> Self {
         Self { reason: reason.to_owned(), ..Self::new(code, message) }
     }

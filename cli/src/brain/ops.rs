@@ -107,7 +107,8 @@ impl Ops {
             (None, Some(session_id)) => match self.roster.session(None, &session_id) {
                 Ok(session) => session.executor().clone(),
                 // The executor knows best what it says to a session that is not bound here.
-                Err(_) => self.roster.executor(None)?,
+                Err(fault) if fault.is(ErrorCode::SessionNotActive) => self.roster.executor(None)?,
+                Err(fault) => return Err(fault),
             },
             (named, _) => self.roster.executor(named.as_ref())?,
         };

@@ -135,12 +135,16 @@ impl Roster {
         }
     }
 
-    /// The session that a line names.
+    /// The session that a line names. One on an executor that is connected goes before one of the same id that
+    /// only waits for its executor to come back: that of a machine which was killed and started again.
     pub(crate) fn session(&self, named: Option<&ExecutorId>, session_id: &SessionId) -> Result<Session, Fault> {
         let executors = self.executors(named)?;
-        let mut found: Vec<Session> = executors.iter().filter_map(|executor| executor.session(session_id)).collect();
-        match (found.pop(), found.is_empty()) {
-            (Some(session), true) => Ok(session),
+        let bound =
+            executors.iter().filter_map(|executor| Some((executor.session(session_id)?, executor.is_connected())));
+        let (connected, away): (Vec<_>, Vec<_>) = bound.partition(|(_, is_connected)| *is_connected);
+        let mut candidates = if connected.is_empty() { away } else { connected };
+        match (candidates.pop(), candidates.is_empty()) {
+            (Some((session, _)), true) => Ok(session),
             (Some(_), false) => {
                 let message = format!("session {session_id} is bound on several executors: name one, `executor`");
                 Err(Fault::new(ErrorCode::Conflict, message))

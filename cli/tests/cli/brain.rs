@@ -1,6 +1,7 @@
 //! `bma brain`, driven by a script.
 
 use std::process::Stdio;
+use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
 
@@ -334,7 +335,7 @@ fn it_leaves_with_a_close_frame_however_it_ends() {
     let place = Place::new();
     for round in 0..12 {
         let mut script = Script::start(&place);
-        let mut executor = Scripted::registered(&script.url);
+        let mut executor = Scripted::registered(&script.url, "scripted");
         script.event("executor.registered", |_| true);
         match round % 2 {
             0 => script.brain.end_input(),
@@ -343,5 +344,73 @@ fn it_leaves_with_a_close_frame_however_it_ends() {
         assert_eq!(executor.serve(), Came::Close(1001), "round {round}");
         executor.close(1001);
         script.finish();
+    }
+}
+
+/// Serves until its connection ends, in a thread of its own.
+fn scripted(script: &Script, name: &str) -> (String, JoinHandle<Came>) {
+    let mut executor = Scripted::registered(&script.url, name);
+    let came = script.event("executor.registered", |event| event["name"] == name);
+    (came["executor"].as_str().unwrap().to_owned(), std::thread::spawn(move || executor.serve()))
+}
+
+#[test]
+fn a_machine_that_was_killed_and_started_again_is_found_by_its_session() {
+    let place = Place::new();
+    let (mut script, hand) = Script::with_hand(&place);
+    let first = script.ask(json!({"id": 1, "op": "assign", "session_id": "s"}))["executor"].clone();
+    hand.signal("KILL");
+    hand.end();
+    script.event("executor.disconnected", |event| event["executor"] == first);
+    let cancel = |id: u32| json!({"id": id, "op": "cancel", "session_id": "s", "tool_call_id": "none"});
+    // Nobody else has the session: the one that is away is meant.
+    let away = script.fail(cancel(2));
+    assert_eq!((&away["reason"], &away["retryable"]), (&json!("disconnected"), &json!(true)), "{away}");
+
+    let hand = place.hand(&script.url);
+    script.event("executor.registered", |event| event["executor"] != first);
+    let second = script.ask(json!({"id": 3, "op": "assign", "session_id": "s"}));
+    assert_eq!(second["ok"], true, "{second}");
+    assert_ne!(second["executor"], first);
+    let echo = json!({"id": 4, "op": "call", "session_id": "s", "tool": "bash", "input": {"command": "echo here"}});
+    assert_eq!(text(&script.ask(echo)), "here\nexit_code: 0");
+    assert_eq!(script.ask(cancel(5))["canceled"], false);
+    // The one that is away is still there for whoever names it.
+    let mut named = cancel(6);
+    named["executor"] = first;
+    assert_eq!(script.fail(named)["reason"], "disconnected");
+    assert_eq!(script.ask(json!({"id": 7, "op": "stop", "session_id": "s"}))["ok"], true);
+    script.finish();
+    drop(hand);
+    place.assert_nothing_runs();
+}
+
+#[test]
+fn a_session_that_several_connected_executors_have_must_be_named_with_its_executor() {
+    let place = Place::new();
+    let mut script = Script::start(&place);
+    let executors = [scripted(&script, "one"), scripted(&script, "two")];
+    for (id, _) in &executors {
+        let assigned = script.ask(json!({"id": id, "op": "assign", "session_id": "s", "executor": id}));
+        assert_eq!(assigned["ok"], true, "{assigned}");
+    }
+    for request in [
+        json!({"id": 1, "op": "call", "session_id": "s", "tool": "bash", "input": {"command": "x"}}),
+        json!({"id": 2, "op": "cancel", "session_id": "s", "tool_call_id": "c"}),
+        json!({"id": 3, "op": "stop", "session_id": "s"}),
+        json!({"id": 4, "op": "request", "method": "fs.unmount", "params": {"session_id": "s"}}),
+    ] {
+        let error = script.fail(request);
+        assert_eq!((&error["code"], &error["reason"]), (&json!(-32013), &json!("conflict")), "{error}");
+        assert!(error["message"].as_str().unwrap().contains("`executor`"), "{error}");
+    }
+    for (id, _) in &executors {
+        let call = json!({"id": format!("c{id}"), "op": "call", "session_id": "s", "executor": id, "tool": "bash",
+            "input": {"command": "named"}});
+        assert_eq!(text(&script.ask(call)), "named");
+    }
+    script.finish();
+    for (_, executor) in executors {
+        assert_eq!(executor.join().unwrap(), Came::Close(1001));
     }
 }

@@ -135,7 +135,7 @@ fn it_leaves_with_a_close_frame_every_time() {
     let place = Place::new();
     for round in 0..40 {
         let (call, url) = place.call(&["bash", r#"{"command":"echoed"}"#]);
-        let mut executor = Scripted::registered(&url);
+        let mut executor = Scripted::registered(&url, "scripted");
         assert_eq!(executor.serve(), Came::Close(1001), "round {round}");
         executor.close(1001);
         let called = call.end();
@@ -149,7 +149,7 @@ fn it_leaves_with_a_close_frame_whatever_became_of_the_call() {
     let place = Place::new();
     for (last_heard, code) in [("session.assign", 2), ("tool.call", 143)] {
         let (call, url) = place.call(&["bash", r#"{"command":"sleep"}"#]);
-        let mut executor = Scripted::registered(&url);
+        let mut executor = Scripted::registered(&url, "scripted");
         let request = executor.serve_until(last_heard);
         if last_heard == "session.assign" {
             executor.reply(&request, &json!({"accepted": false, "session_id": request["params"]["session_id"]}));
@@ -166,7 +166,7 @@ fn it_leaves_with_a_close_frame_whatever_became_of_the_call() {
 fn an_executor_that_does_not_answer_the_close_is_not_waited_for_without_end() {
     let place = Place::new();
     let (call, url) = place.call(&["bash", r#"{"command":"echoed"}"#]);
-    let mut executor = Scripted::registered(&url);
+    let mut executor = Scripted::registered(&url, "scripted");
     assert_eq!(executor.serve(), Came::Close(1001));
     let asked = Instant::now();
     call.end().expect_code(0);

@@ -44,14 +44,14 @@ impl Scripted {
         Self { stream, asked: 0 }
     }
 
-    /// Dials and registers.
-    pub(crate) fn registered(url: &str) -> Self {
+    /// Dials and registers under a name.
+    pub(crate) fn registered(url: &str, name: &str) -> Self {
         let mut executor = Self::dial(url);
         executor.ask(
             "executor.register",
             &json!({
                 "protocol": "bma.executor.v1.1", "environment_id": "", "capabilities": {"shell": {"enabled": true}},
-                "executor": {"name": "scripted", "os": "any", "arch": "any", "version": "1"},
+                "executor": {"name": name, "os": "any", "arch": "any", "version": "1"},
             }),
         );
         executor
