@@ -102,7 +102,7 @@ impl Ops {
         let method = sendable(&any.method)?;
         let text = any.params.as_ref().map_or("{}", |params| params.get());
         let params = AnyParams::read(method, text)
-            .map_err(|error| Fault::new(ErrorCode::InvalidParams, format!("`params`: {error}")))?;
+            .map_err(|error| Fault::new(ErrorCode::InvalidParams, error.within("params").to_string()))?;
         let executor = match (&any.executor, session_of(text)) {
             (None, Some(session_id)) => match self.roster.session(None, &session_id) {
                 Ok(session) => session.executor().clone(),

@@ -2,9 +2,10 @@
 
 use bma_runtime_tokio::proto::contract::{
     ErrorCode, ExecutorId, Json, MCPServerConfig, SessionId, ShapeError, TextMap, ToolCallId, ToolName, ToolPermission,
+    read,
 };
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::IgnoredAny;
 
 use super::answer::Fault;
 use super::lines::{Line, MAX_LINE_BYTES};
@@ -40,10 +41,13 @@ macro_rules! ops {
 
         fn read_op(name: &str, line: &str) -> Result<Op, Fault> {
             match name {
-                $( $name => read::<$op>(line).map(Op::$op), )+
+                $( $name => match read::<$op>(line) {
+                    Ok(op) => Ok(Op::$op(op)),
+                    Err(error) => Err(Fault::new(ErrorCode::InvalidParams, error.to_string())),
+                }, )+
                 _ => Err(Fault::new(
                     ErrorCode::InvalidRequest,
-                    format!("`op`: {name:?} is none; there are {}", NAMES.join(", ")),
+                    format!("`op` is {:?}, and there is no such operation: there are {}", shown(name), NAMES.join(", ")),
                 )),
             }
         }
@@ -148,13 +152,20 @@ impl Request {
             let message = "the line is no request: it must be one JSON object";
             return Err((None, Fault::new(ErrorCode::InvalidRequest, message)));
         }
-        let head: Head = serde_json::from_str(&line).map_err(|error| (None, not_a_request(&error)))?;
+        let head: Head = read(&line).map_err(|error| (None, not_a_request(&line, &error)))?;
         let id = head.id.filter(is_id);
         let Some(id) = id else {
-            let message = "`id`: it must be a string or a whole number; the answer repeats it";
+            let message = "`id` must be a string or a whole number; the answer repeats it";
             return Err((None, Fault::new(ErrorCode::InvalidRequest, message)));
         };
-        match read_op(&head.op, &line) {
+        let op = match head.op.as_ref().map(Json::parse::<String>) {
+            Some(Ok(name)) => read_op(&name, &line),
+            wrong => {
+                let problem = if wrong.is_none() { "is missing" } else { "must be a string" };
+                Err(Fault::new(ErrorCode::InvalidRequest, format!("`op` {problem}: there are {}", NAMES.join(", "))))
+            }
+        };
+        match op {
             Ok(op) => Ok(Some(Self { id, op })),
             Err(fault) => Err((Some(id), fault)),
         }
@@ -167,7 +178,12 @@ struct Head {
     #[serde(default)]
     id: Option<Json>,
     #[serde(default)]
-    op: String,
+    op: Option<Json>,
+}
+
+/// So much of a name as an answer repeats.
+fn shown(name: &str) -> String {
+    name.chars().take(64).collect()
 }
 
 fn is_id(id: &Json) -> bool {
@@ -175,18 +191,11 @@ fn is_id(id: &Json) -> bool {
     text.starts_with('"') || text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn not_a_request(error: &serde_json::Error) -> Fault {
-    match error.classify() {
-        serde_json::error::Category::Data => {
-            Fault::new(ErrorCode::InvalidRequest, format!("the line is no request: {}", ShapeError::new("", error)))
-        }
-        _ => Fault::new(ErrorCode::ParseError, format!("the line is not JSON: {error}")),
+fn not_a_request(line: &str, error: &ShapeError) -> Fault {
+    match serde_json::from_str::<IgnoredAny>(line) {
+        Ok(_) => Fault::new(ErrorCode::InvalidRequest, format!("the line is no request: {error}")),
+        Err(error) => Fault::new(ErrorCode::ParseError, format!("the line is not JSON: {error}")),
     }
-}
-
-fn read<T: DeserializeOwned>(line: &str) -> Result<T, Fault> {
-    serde_json::from_str(line)
-        .map_err(|error| Fault::new(ErrorCode::InvalidParams, ShapeError::new("", &error).to_string()))
 }
 
 #[cfg(test)]
@@ -222,11 +231,44 @@ mod tests {
             (r#"{"id":{},"op":"executors"}"#, None, "`id`"),
             (r#"{"id":null,"op":"executors"}"#, None, "`id`"),
             (r#"{"id":7}"#, Some("7"), "`op`"),
-            (r#"{"id":7,"op":"fly"}"#, Some("7"), "\"fly\" is none; there are executors, assign, call"),
+            (
+                r#"{"id":7,"op":"fly"}"#,
+                Some("7"),
+                "\"fly\", and there is no such operation: there are executors, assign, call",
+            ),
             (r#"{"id":7,"op":"call","session_id":"s","tool":"bash"}"#, Some("7"), "`input` is missing"),
-            (r#"{"id":7,"op":"stop","session_id":"s","dead_line":1}"#, Some("7"), "unknown field `dead_line`"),
-            (r#"{"id":7,"op":"stop","session_id":5}"#, Some("7"), "-32602"),
-            (r#"{"id":7,"op":"stop","session_id":""}"#, Some("7"), "must not be empty (session_id)"),
+            (r#"{"id":7,"op":5}"#, Some("7"), "`op` must be a string: there are executors"),
+            (
+                r#"{"id":7,"op":"stop","session_id":"s","dead_line":1}"#,
+                Some("7"),
+                "`dead_line` is not known here: there are `id`, `op`, `executor`, `session_id`, `reason`, `deadline_ms`",
+            ),
+            (
+                r#"{"id":7,"op":"stop","session_id":5}"#,
+                Some("7"),
+                "-32602 `session_id` must be a string, not a whole number",
+            ),
+            (r#"{"id":7,"op":"stop","session_id":""}"#, Some("7"), "-32602 `session_id` must not be empty"),
+            (r#"{"id":7,"op":"stop","session_id":"s","session_id":"t"}"#, Some("7"), "`session_id` is there twice"),
+            (r#"{"id":7,"op":"assign","resources":5}"#, Some("7"), "`resources` must be an array, not a whole number"),
+            (r#"{"id":7,"op":"assign","metadata":{"a":[]}}"#, Some("7"), "`metadata.a` must be a string, not an array"),
+            (
+                r#"{"id":7,"op":"assign","mcp_servers":[{"server_key":7}]}"#,
+                Some("7"),
+                "`mcp_servers[0].server_key` must be a string, not a whole number",
+            ),
+            (r#"{"id":7,"op":"assign","mcp_servers":[{}]}"#, Some("7"), "`mcp_servers[0].server_key` is missing"),
+            (
+                r#"{"id":7,"op":"assign","deadline_ms":1.5}"#,
+                Some("7"),
+                "`deadline_ms` must be a whole number of 64 bits, not a number with a fraction",
+            ),
+            (r#"{"id":7,"op":"assign","executor":false}"#, Some("7"), "`executor` must be a string, not a boolean"),
+            (
+                r#"{"id":7,"op":"call","session_id":"s","tool":"t","input":{},"permission":[1]}"#,
+                Some("7"),
+                "`permission",
+            ),
         ] {
             let (told_id, told) = read(line).map(drop).unwrap_err();
             assert_eq!(told_id.as_deref(), id, "{line}: {told}");

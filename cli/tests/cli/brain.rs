@@ -163,14 +163,18 @@ fn a_line_that_is_wrong_is_answered_and_nothing_else_happens() {
     assert_eq!(assigned["ok"], true, "{assigned}");
     for (request, code, said) in [
         (touch(2, json!({"op": "shout"})), -32600, "`op`"),
-        (touch(3, json!({"session_id": 5})), -32602, ""),
-        (touch(4, json!({"deadline": 5})), -32602, "`deadline`"),
+        (touch(3, json!({"session_id": 5})), -32602, "`session_id` must be a string, not a whole number"),
+        (touch(4, json!({"deadline": 5})), -32602, "`deadline` is not known here: there are `id`, `op`, "),
         (touch(5, json!({"session_id": "t"})), -32007, "assign it first"),
         (touch(6, json!({"executor": "exec_none"})), -32002, "exec_none"),
         (json!({"id": 7, "op": "request", "method": "process.fly"}), -32601, "process.fly"),
         (json!({"id": 8, "op": "request", "method": "tool.result"}), -32601, "sent by executors"),
         (json!({"id": 9, "op": "request", "method": "tool.call"}), -32600, "\"op\":\"call\""),
-        (json!({"id": 10, "op": "request", "method": "fs.unmount", "params": {}}), -32602, "`session_id` is missing"),
+        (
+            json!({"id": 10, "op": "request", "method": "fs.unmount", "params": {}}),
+            -32602,
+            "`params.session_id` is missing",
+        ),
         // Of the catalogue, and not served by these hands.
         (
             json!({"id": 11, "op": "request", "method": "fs.unmount", "params": {"session_id": "s"}}),
@@ -178,6 +182,19 @@ fn a_line_that_is_wrong_is_answered_and_nothing_else_happens() {
             "fs.unmount",
         ),
         (json!({"id": 12, "op": "assign", "session_id": "s"}), -32013, "bound already"),
+        (json!({"id": 15, "op": "assign", "resources": 5}), -32602, "`resources` must be an array, not a whole number"),
+        (
+            json!({"id": 16, "op": "assign", "mcp_servers": [{"server_key": 7}]}),
+            -32602,
+            "`mcp_servers[0].server_key` must be a string, not a whole number",
+        ),
+        (json!({"id": 17, "op": "request", "method": "fs.unmount", "params": 5}), -32602, "`params` must be an object"),
+        (
+            json!({"id": 18, "op": "request", "method": "turn.start", "params": {
+                "session_id": "s", "turn_id": "t", "input_id": "i", "input": [{"type": "text"}, {}]}}),
+            -32602,
+            "`params.input[1].type` is missing",
+        ),
     ] {
         let error = script.fail(request.clone());
         assert_eq!(error["code"], code, "{request}: {error}");

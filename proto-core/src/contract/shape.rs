@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::de::DeserializeOwned;
 
+/// The longest path that is told, in characters.
+const MAX_PATH_CHARS: usize = 200;
+
 /// A JSON value has another shape than its type: which member is wrong, and how.
 ///
 /// Values are never quoted: a member that came in the wrong place can be a
@@ -30,19 +33,15 @@ impl ShapeError {
     pub fn new(path: &str, error: &serde_json::Error) -> Self {
         let path = if path == "." { "" } else { path };
         let said = error.to_string();
-        let problem = said.rfind(" at line ").map_or(said.as_str(), |position| &said[..position]);
+        let said = said.rfind(" at line ").map_or(said.as_str(), |position| &said[..position]);
+        let (member, problem) = explain(path, said);
+        Self { member: shortened(member), problem }
+    }
 
-        if let Some(name) = problem.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
-            let member = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-            return Self { member, problem: "is missing".to_owned() };
-        }
-        // "invalid type: string \"the value itself\", expected a map"
-        let unquoted = problem.strip_prefix("invalid ").and_then(|rest| {
-            let (what, _) = rest.split_once(": ")?;
-            let (_, expected) = rest.rsplit_once(", expected ")?;
-            Some(format!("invalid {what}, expected {expected}"))
-        });
-        Self { member: path.to_owned(), problem: unquoted.unwrap_or_else(|| problem.to_owned()) }
+    /// The same of a value that is a member of another one.
+    #[must_use]
+    pub fn within(self, outer: &str) -> Self {
+        Self { member: joined(outer, &self.member), ..self }
     }
 }
 
@@ -73,4 +72,92 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, ShapeError> {
             Err(tracked) => ShapeError::new(&tracked.path().to_string(), tracked.inner()),
         }
     })
+}
+
+/// The member that is meant, and what is wrong with it, from what serde_json says of the value at `path`.
+fn explain(path: &str, said: &str) -> (String, String) {
+    for (mark, problem) in [("missing field `", "is missing"), ("duplicate field `", "is there twice")] {
+        if let Some(name) = said.strip_prefix(mark).and_then(|rest| rest.strip_suffix('`')) {
+            return (joined(path, name), problem.to_owned());
+        }
+    }
+    if let Some(rest) = said.strip_prefix("unknown field `") {
+        // The name is the sender's and can hold anything: ours are behind the last mark.
+        let (name, known) = rest.rsplit_once("`, expected ").unwrap_or((rest, ""));
+        let name = name.strip_suffix("`, there are no fields").unwrap_or(name);
+        let known = known.strip_prefix("one of ").unwrap_or(known);
+        let instead = if known.is_empty() { "no member is".to_owned() } else { format!("there are {known}") };
+        // The path leads to the unknown member itself where there is one.
+        let holder = path.strip_suffix(name).map_or(path, |holder| holder.strip_suffix('.').unwrap_or(holder));
+        return (joined(holder, name), format!("is not known here: {instead}"));
+    }
+    // "invalid type: string \"the value itself\", expected a map"
+    for (mark, another) in [("invalid type: ", false), ("invalid value: ", true)] {
+        if let Some((came, expected)) = said.strip_prefix(mark).and_then(|rest| rest.rsplit_once(", expected ")) {
+            let expected = in_json_terms(expected);
+            let problem = match kind_of(came) {
+                Some((_, kind)) if another => format!("must be {expected}, not another {kind}"),
+                Some((article, kind)) => format!("must be {expected}, not {article}{kind}"),
+                None => format!("must be {expected}"),
+            };
+            return (path.to_owned(), problem);
+        }
+    }
+    // Derived code takes an object's members by position as well, if there are enough of them.
+    if said.starts_with("invalid length ") && said.contains(", expected struct ") {
+        return (path.to_owned(), "must be an object, not an array".to_owned());
+    }
+    let problem = if path.is_empty() { said } else { without_name(said) };
+    (path.to_owned(), problem.to_owned())
+}
+
+fn joined(outer: &str, member: &str) -> String {
+    match (outer, member) {
+        ("", one) | (one, "") => one.to_owned(),
+        (outer, member) if member.starts_with('[') => format!("{outer}{member}"),
+        (outer, member) => format!("{outer}.{member}"),
+    }
+}
+
+/// Names in a path can be the sender's, of any length.
+fn shortened(path: String) -> String {
+    match path.char_indices().nth(MAX_PATH_CHARS) {
+        Some((end, _)) => format!("{}...", &path[..end]),
+        None => path,
+    }
+}
+
+/// A type that serde names, as JSON calls it.
+fn in_json_terms(expected: &str) -> String {
+    let whole = |sign: &str, bits: &str| format!("a whole number {sign}of {bits} bits");
+    match without_name(expected) {
+        "a sequence" => "an array".to_owned(),
+        "a map" => "an object".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        "f64" | "f32" => "a number".to_owned(),
+        "i8" | "i16" | "i32" | "i64" => whole("", &expected[1..]),
+        "u8" | "u16" | "u32" | "u64" => whole("from 0 up, ", &expected[1..]),
+        structure if structure.starts_with("struct ") => "an object".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// The kind of a value that serde quotes, with its article. Nothing of the value itself.
+fn kind_of(came: &str) -> Option<(&'static str, &'static str)> {
+    let kinds = [
+        ("boolean", ("a ", "boolean")),
+        ("integer", ("a ", "whole number")),
+        // A whole number of too many digits is read as one as well.
+        ("floating point", ("a ", "number with a fraction, an exponent or too many digits")),
+        ("string", ("a ", "string")),
+        ("null", ("", "null")),
+        ("sequence", ("an ", "array")),
+        ("map", ("an ", "object")),
+    ];
+    kinds.into_iter().find(|(begins, _)| came.starts_with(begins)).map(|(_, kind)| kind)
+}
+
+/// Without the ` (name)` by which a type says which member it is for, for when there is no path that does.
+fn without_name(text: &str) -> &str {
+    text.split_once(" (").filter(|(_, name)| name.ends_with(')')).map_or(text, |(text, _)| text)
 }

@@ -53,7 +53,7 @@ impl Executor {
             return self.peer.refuse(id, &not_active(&params.session_id));
         }
         if params.tool.as_str().is_empty() {
-            return self.peer.refuse(id, &ErrorCode::InvalidParams.error("params: `tool` must not be empty"));
+            return self.peer.refuse(id, &ErrorCode::InvalidParams.error("`params.tool` must not be empty"));
         }
         if !served {
             let message = format!("this executor has no tool {:?}", params.tool);

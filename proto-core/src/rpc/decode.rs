@@ -317,7 +317,7 @@ fn request_error(loose: &Loose<'_>, method: &RawValue, accepts: &dyn Fn(Method) 
         Ok(_) => (ErrorCode::InvalidRequest, "the frame is no JSON-RPC 2.0 request".to_owned()),
         Err(error) => {
             let error = ShapeError::new(&track.path().to_string(), &error);
-            (ErrorCode::InvalidParams, format!("params: {error}"))
+            (ErrorCode::InvalidParams, error.within("params").to_string())
         }
     }
 }

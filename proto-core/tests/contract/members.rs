@@ -232,13 +232,92 @@ fn a_nested_mistake_is_named_by_its_path() {
     let missing = turn(json!([{ "type": "text" }, { "text": "hello" }]));
     assert_eq!(missing.to_string(), "`input[1].type` is missing");
     let wrong = turn(json!([{ "type": "text", "size_bytes": "many" }]));
-    assert_eq!(wrong.to_string(), "`input[0].size_bytes`: invalid type, expected i64");
+    assert_eq!(wrong.to_string(), "`input[0].size_bytes` must be a whole number of 64 bits, not a string");
+}
+
+/// The paths of everything inside of `value`, as errors write them, and as JSON pointers.
+fn paths(value: &Value, path: &str, pointer: &str, all: &mut Vec<(String, String)>) {
+    let inner: Vec<(String, String, &Value)> = match value {
+        Value::Object(members) => {
+            let dot = if path.is_empty() { "" } else { "." };
+            let named = |(name, value)| (format!("{path}{dot}{name}"), format!("{pointer}/{name}"), value);
+            members.iter().map(named).collect()
+        }
+        Value::Array(items) => {
+            let numbered = |(n, value)| (format!("{path}[{n}]"), format!("{pointer}/{n}"), value);
+            items.iter().enumerate().map(numbered).collect()
+        }
+        _ => return,
+    };
+    for (path, pointer, value) in inner {
+        paths(value, &path, &pointer, all);
+        all.push((path, pointer));
+    }
+}
+
+#[test]
+fn a_mistake_at_any_depth_of_any_type_is_named_with_what_is_wanted_and_nothing_of_the_value() {
+    const SECRET: &str = "\", expected s3cret at line 7 (";
+    let mut refusals = 0;
+    for wire_type in WIRE_TYPES {
+        let value = full(wire_type);
+        let mut all = Vec::new();
+        paths(&value, "", "", &mut all);
+        for (path, pointer) in all {
+            for (wrong, came) in [
+                (json!(SECRET), "a string"),
+                (json!([SECRET]), "an array"),
+                (json!({ SECRET: SECRET }), "an object"),
+                (json!(-7_316_429_875_i64), "whole number"),
+                (json!(731_642.5), "a number with a fraction"),
+                (json!(true), "a boolean"),
+            ] {
+                let mut value = value.clone();
+                *value.pointer_mut(&pointer).unwrap() = wrong;
+                // What is free, or of that kind, is taken.
+                let Err(error) = (wire_type.read)(&value.to_string()) else { continue };
+                let said = error.to_string();
+                refusals += 1;
+                assert!(!said.contains("s3cret") && !said.contains("7316429875") && !said.contains("731642"), "{said}");
+                assert!(
+                    error.member() == path || error.member().starts_with(&path),
+                    "{}: {path}: {said}",
+                    wire_type.name
+                );
+                // One that stands inside of a wrong value is told of what is missing there.
+                if error.member() == path {
+                    // Members of free shape that must be objects do not look at what else they are.
+                    let (wanted, not) = error.problem().split_once(", not ").unwrap_or((error.problem(), came));
+                    assert!(not.contains(came), "{}: {said}", wire_type.name);
+                    let words = [
+                        "a string",
+                        "an array",
+                        "an object",
+                        "a whole number",
+                        "a number",
+                        "true or false",
+                        "a JSON object",
+                    ];
+                    assert!(words.iter().any(|word| wanted.contains(word)), "{}: {said}", wire_type.name);
+                }
+            }
+        }
+    }
+    assert!(refusals > 2_000, "only {refusals}");
+}
+
+#[test]
+fn a_path_of_any_length_does_not_make_an_error_of_any_length() {
+    let long = "m".repeat(60_000);
+    let error =
+        read::<SessionAssignParams>(&json!({"session_id": "s", "metadata": {long: 7}}).to_string()).unwrap_err();
+    assert!(error.member().starts_with("metadata.mmm") && error.to_string().len() < 300, "{error}");
 }
 
 #[test]
 fn a_member_that_is_there_twice_is_refused_by_its_name() {
     let error = read::<ToolCancelParams>(r#"{"session_id":"a","tool_call_id":"c","session_id":"b"}"#).unwrap_err();
-    assert!(error.to_string().contains("duplicate field `session_id`"), "{error}");
+    assert!(error.to_string().contains("`session_id` is there twice"), "{error}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn a_member_that_stands_there_twice_is_refused() {
     ];
     for frame in frames {
         let message = refused(&mut peer, frame, Value::Null, ErrorCode::InvalidRequest);
-        assert!(message.contains("duplicate field"), "{message}");
+        assert!(message.contains("is there twice"), "{message}");
     }
     let inside = r#"{"jsonrpc":"2.0","id":1,"method":"process.list","params":{"session_id":"s","session_id":"t"}}"#;
     let message = refused(&mut peer, inside, json!(1), ErrorCode::InvalidParams);
@@ -96,7 +96,7 @@ fn every_method_is_taken_from_one_side_only_and_names_what_it_misses() {
                 continue;
             }
             let message = refused(&mut peer, &frame(r#""id":1,"#), json!(1), ErrorCode::InvalidParams);
-            assert!(message.starts_with("params: `") && message.ends_with("` is missing"), "{method:?}: {message}");
+            assert!(message.starts_with("`params.") && message.ends_with("` is missing"), "{method:?}: {message}");
             // Without params the same member is missing.
             let without = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}"}}"#, method.name());
             assert_eq!(refused(&mut peer, &without, json!(1), ErrorCode::InvalidParams), message);
@@ -116,23 +116,27 @@ fn invalid(method: &str, params: &str) -> String {
 
 #[test]
 fn invalid_params_name_the_member() {
-    assert_eq!(invalid("process.list", r#"{"session_id":""}"#), "params: `session_id` must not be empty (session_id)");
-    assert!(invalid("process.list", r#"{"session_id":5}"#).starts_with("params: `session_id`: invalid type"));
-    assert!(invalid("tool.call", r#"{"session_id":"s","tool_call_id":"c","tool":"bash"}"#).contains("`input`"));
+    assert_eq!(invalid("process.list", r#"{"session_id":""}"#), "`params.session_id` must not be empty");
+    let number = invalid("process.list", r#"{"session_id":5}"#);
+    assert_eq!(number, "`params.session_id` must be a string, not a whole number");
+    assert!(
+        invalid("tool.call", r#"{"session_id":"s","tool_call_id":"c","tool":"bash"}"#)
+            .contains("`params.input` is missing")
+    );
     let assign = r#"{"session_id":"s","work_id":"w","environment_id":"","lease":{"token":"t"},
         "mcp_servers":[{"server_key":7}]}"#;
-    assert!(invalid("session.assign", assign).contains("`mcp_servers[0].server_key`"));
+    assert!(invalid("session.assign", assign).contains("`params.mcp_servers[0].server_key` must be a string"));
     let deadline = r#"{"session_id":"s","tool_call_id":"c","tool":"bash","input":{},"deadline_ms":"soon"}"#;
-    assert!(invalid("tool.call", deadline).contains("`deadline_ms`"));
+    assert!(invalid("tool.call", deadline).contains("`params.deadline_ms`"));
     let beyond = r#"{"session_id":"s","tool_call_id":"c","tool":"bash","input":{},"deadline_ms":9223372036854775808}"#;
-    assert!(invalid("tool.call", beyond).contains("`deadline_ms`"));
+    assert!(invalid("tool.call", beyond).contains("`params.deadline_ms`"));
 }
 
 #[test]
 fn params_are_an_object() {
     for params in ["null", "[]", r#"["s"]"#, "7", r#""s""#, "true"] {
         let message = invalid("process.list", params);
-        assert!(message.starts_with("params"), "{message}");
+        assert!(message.starts_with("`params` must be an object, not "), "{message}");
     }
 }
 
