@@ -81,4 +81,35 @@ mod tests {
             assert!(!line.contains("s3cret"), "{line}");
         }
     }
+
+    /// A line as a shell takes it apart, as far as the guides need that.
+    fn words(line: &str) -> Vec<String> {
+        let quoted = line.split('\'').enumerate();
+        let words = quoted.flat_map(|(n, part)| match n % 2 {
+            0 => part.split_whitespace().map(str::to_owned).collect(),
+            _ => vec![part.to_owned()],
+        });
+        words.take_while(|word| !matches!(word.as_str(), "&" | "|" | ">")).collect()
+    }
+
+    #[test]
+    fn every_command_of_the_guides_is_one() {
+        let guides = [include_str!("../../README.md"), include_str!("../../docs/BRAIN.md")];
+        let mut commands = std::collections::BTreeSet::new();
+        for line in guides.iter().flat_map(|guide| guide.split("\n```sh\n").skip(1)) {
+            for line in line.split("\n```").next().unwrap_or_default().lines() {
+                let Some(line) = line.strip_prefix("cargo run --release -- ").or_else(|| line.strip_prefix("bma "))
+                else {
+                    assert!(!line.contains("bma ") && !line.contains("cargo run"), "{line}");
+                    continue;
+                };
+                let words = words(line);
+                commands.insert(words[0].clone());
+                if let Err(error) = Cli::try_parse_from(["bma".to_owned()].into_iter().chain(words)) {
+                    panic!("{line}: {}", explain(&error));
+                }
+            }
+        }
+        assert_eq!(commands.into_iter().collect::<Vec<_>>(), ["brain", "call", "demo", "hand"]);
+    }
 }

@@ -5,6 +5,7 @@
 mod brain;
 mod call;
 mod demo;
+mod docs;
 mod hand;
 mod scripted;
 mod secrecy;

@@ -13,6 +13,9 @@ use tempfile::TempDir;
 /// Nothing that a test waits for takes longer, on a machine that is very busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The program.
+const BMA: &str = env!("CARGO_BIN_EXE_bma");
+
 /// The token of every test that does not say otherwise.
 pub(crate) const TOKEN: &str = "s3cret-t0ken-of-the-test";
 
@@ -53,12 +56,20 @@ impl Place {
 
     /// `bma` with these arguments, in the test's own surroundings.
     pub(crate) fn bma(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bma"));
+        self.command(BMA, arguments)
+    }
+
+    /// Any program in the test's own surroundings, in which `bma` is on the path.
+    pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).env("CLI_TEST_MARK", &self.mark);
         command.env("HOME", self.path("home")).env("TMPDIR", self.path("tmp")).env_remove("XDG_STATE_HOME");
         for variable in ["BMA_URL", "BMA_TOKEN", "BMA_LOG"] {
             command.env_remove(variable);
         }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let own = Path::new(BMA).parent().map(Path::to_owned);
+        command.env("PATH", std::env::join_paths(own.into_iter().chain(std::env::split_paths(&path))).unwrap());
         command
     }
 
