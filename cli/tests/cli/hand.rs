@@ -122,3 +122,19 @@ fn a_wrong_token_is_told_in_a_line_that_does_not_hold_it() {
     hand.expect_code(0);
     assert!(!hand.said().contains("another-t0ken"), "{}", hand.said());
 }
+
+#[test]
+fn a_token_that_is_a_word_like_any_other_garbles_no_line() {
+    for (token, told) in
+        [("token", "left out"), ("missing", "left out"), ("of-my-own", "the bearer token is missing or wrong")]
+    {
+        let place = Place::new();
+        place.write_private("wrong", token);
+        let (call, url) = place.call(&["bash", "{}"]);
+        let hand = Running::start(place.bma(&["hand", "--url", &url, "--token-file", &place.text("wrong")]));
+        let line = hand.stderr.wait_for_text("refused the token");
+        assert!(line.contains("answered 401") && line.contains(told) && !line.contains("(token)"), "{line}");
+        drop((hand, call));
+        place.assert_nothing_runs();
+    }
+}

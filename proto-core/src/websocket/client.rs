@@ -10,8 +10,15 @@ use crate::contract::Secret;
 /// How much of a refusal's body is read for the error.
 const MAX_EXCERPT_BYTES: usize = 1024;
 
-/// A token is blotted out of an excerpt also where the excerpt cuts it off, from this length on.
+/// A token is kept out of an excerpt also where the excerpt cuts it off, from this length on.
 const MIN_TELLING_BYTES: usize = 6;
+
+/// A text that holds a token this long holds it by no coincidence. A shorter one can be a word like any other: blotting
+/// that out would garble the text, and tell the token to whoever knows how the text reads.
+const MIN_UNMISTAKABLE_BYTES: usize = 12;
+
+/// In the place of a text that holds a short token, perhaps by coincidence.
+const LEFT_OUT: &str = "(what it said is left out: the token, or a word like it, is in there)";
 
 /// Waits for the answer to an upgrade request.
 #[derive(Debug)]
@@ -232,19 +239,19 @@ fn decode_chunks(mut body: &[u8]) -> (Vec<u8>, bool) {
 
 /// One line of what a server said, without the token should it repeat that.
 fn excerpt(body: &[u8], bearer: Option<&Secret>) -> String {
-    let text = String::from_utf8_lossy(body);
-    let mut text = match bearer {
-        Some(bearer) => text.replace(bearer.expose(), "(token)"),
-        None => text.into_owned(),
-    };
+    let mut text = String::from_utf8_lossy(body).into_owned();
     if let Some(bearer) = bearer {
-        let token = bearer.expose().as_bytes();
-        let cut_off =
-            (MIN_TELLING_BYTES..token.len()).rev().find(|length| text.as_bytes().ends_with(&token[..*length]));
-        if let Some(length) = cut_off {
-            // The token is ASCII, so this is a character boundary.
-            text.truncate(text.len() - length);
+        let token = bearer.expose();
+        let told = text.replace(token, "(token)");
+        let cut_off = (MIN_TELLING_BYTES..token.len())
+            .rev()
+            .find(|length| told.as_bytes().ends_with(&token.as_bytes()[..*length]));
+        if token.len() < MIN_UNMISTAKABLE_BYTES && (told != text || cut_off.is_some()) {
+            return LEFT_OUT.to_owned();
         }
+        text = told;
+        // The token is ASCII, so this is a character boundary.
+        text.truncate(text.len() - cut_off.unwrap_or(0));
     }
     let words: Vec<&str> =
         text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
@@ -270,5 +277,18 @@ mod tests {
         assert_eq!(excerpt(b" bad \r\n\x1b[2Jtoken s3cr3t-token!\n", Some(&token)), "bad [2Jtoken (token)!");
         assert_eq!(excerpt(b"token s3cr3t-to", Some(&token)), "token");
         assert_eq!(excerpt(b"\xff\xfe", None), "\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn a_token_that_is_a_word_garbles_nothing_and_is_not_told_by_a_gap() {
+        let said = "the bearer token is missing or wrong";
+        for token in ["token", "the", "e", "wrong", "bearer", "wrongly-set"] {
+            let shown = excerpt(said.as_bytes(), Some(&Secret::new(token)));
+            let expected = if token == "wrongly-set" { said } else { LEFT_OUT };
+            assert_eq!(shown, expected, "{token}");
+        }
+        assert_eq!(excerpt(b"no, missin", Some(&Secret::new("missing-1"))), LEFT_OUT);
+        assert_eq!(excerpt(said.as_bytes(), Some(&Secret::new("my-token"))), said);
+        assert_eq!(excerpt(b"I know my-token", Some(&Secret::new("my-token"))), LEFT_OUT);
     }
 }

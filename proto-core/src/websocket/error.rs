@@ -80,8 +80,8 @@ pub enum UpgradeError {
     Rejected {
         /// The HTTP status.
         status: u16,
-        /// What the server said: at most 1 KiB of the body, in one line, with the
-        /// token blotted out should the server repeat it.
+        /// What the server said: at most 1 KiB of the body, in one line. Should it repeat the token, that is
+        /// blotted out; should it hold a token so short that it can be a word, all of it is left out.
         body: String,
     },
     /// Server: the request was malformed, or the application refused it.
