@@ -39,7 +39,10 @@ fn explain(error: &clap::Error) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     // What follows are the usage and a pointer to the help: two lines more than one.
     let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|mark| text.find(mark)).min();
-    let words: Vec<&str> = text[..end.unwrap_or(text.len())].split_whitespace().collect();
+    let text = &text[..end.unwrap_or(text.len())];
+    // No value of any argument begins with a dash, but for the dash alone: the advice how to pass one leads nowhere.
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("tip: to pass '"));
+    let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
     format!("{} (see --help)", words.join(" ").replace(" tip: ", "; "))
 }
 
@@ -64,12 +67,14 @@ mod tests {
             (&["bma", "hand", "--ur", "ws://h/"], "'--ur'"),
             (&["bma", "hand", "--url"], "--url"),
             (&["bma", "hand", "stray"], "'stray'"),
+            (&["bma", "call", "--listen", "a:0", "bash", "-1"], "'-1'"),
+            (&["bma", "call", "--listen", "a:0", "bash", "{}", "--", "-1"], "'-1'"),
             (&["bma", "call", "--token-file", "f", "bash"], "<JSON>"),
             (&["bma", "call", "--listen", "127.0.0.1:0", "bash", "{}", "--deadline-ms", "soon"], "--deadline-ms"),
             (&["bma", "brain", "--listen", "a:0", "--listen", "b:0"], "--listen"),
         ] {
             let line = explained(arguments);
-            assert!(line.contains(named) && !line.contains('\n'), "{arguments:?}: {line}");
+            assert!(line.contains(named) && !line.contains('\n') && !line.contains("to pass"), "{arguments:?}: {line}");
         }
     }
 

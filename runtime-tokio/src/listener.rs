@@ -25,7 +25,9 @@ impl Tcp {
     /// On the first address of `host` that can be bound. Must be polled in the runtime's context.
     pub(crate) async fn bind(host: String, port: u16, handle: Handle) -> io::Result<Self> {
         let mut refused = io::Error::new(io::ErrorKind::AddrNotAvailable, "the host has no address");
-        for address in tokio::net::lookup_host((host, port)).await? {
+        // The system has no kind of its own for a name that is none.
+        let unknown = |error| io::Error::new(io::ErrorKind::NotFound, error);
+        for address in tokio::net::lookup_host((host, port)).await.map_err(unknown)? {
             match bind(address) {
                 Ok(listener) => {
                     let local = listener.local_addr()?;

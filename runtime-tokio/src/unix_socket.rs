@@ -21,7 +21,17 @@ pub(crate) fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let socket = socket()?;
     match rustix::net::bind(&socket, &address) {
         Ok(()) => {}
-        Err(Errno::ADDRINUSE) if is_abandoned(path, &address)? => {
+        Err(Errno::ADDRINUSE) => {
+            // A link is not followed, and what is no socket is none of ours to remove.
+            if !fs::symlink_metadata(path)?.file_type().is_socket() {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "something of this name is there, and is no socket",
+                ));
+            }
+            if rustix::net::connect(self::socket()?, &address) != Err(Errno::CONNREFUSED) {
+                return Err(Errno::ADDRINUSE.into());
+            }
             fs::remove_file(path)?;
             rustix::net::bind(&socket, &address)?;
         }
@@ -40,14 +50,6 @@ fn socket() -> io::Result<OwnedFd> {
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&socket, true)?;
     Ok(socket)
-}
-
-fn is_abandoned(path: &Path, address: &SocketAddrUnix) -> io::Result<bool> {
-    // A link is not followed, and what is no socket is none of ours to remove.
-    if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Ok(false);
-    }
-    Ok(rustix::net::connect(socket()?, address) == Err(Errno::CONNREFUSED))
 }
 
 /// Removes the socket's file on drop, unless another socket has taken its place.

@@ -60,7 +60,10 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// The system's: [`io::ErrorKind::AddrInUse`] when somebody else listens
-    /// there. [`io::ErrorKind::Unsupported`] as with [`dial`](Runtime::dial).
+    /// there, [`io::ErrorKind::AlreadyExists`] when a file that is no socket
+    /// has the socket's path, [`io::ErrorKind::NotFound`] when the folder of
+    /// that is missing, or the host has no address.
+    /// [`io::ErrorKind::Unsupported`] as with [`dial`](Runtime::dial).
     fn listen(&self, on: &Endpoint) -> BoxFuture<io::Result<Box<dyn Listener>>>;
 
     /// Wraps one end of a pipe, or a PTY master (which is read and written).
@@ -139,7 +142,7 @@ impl fmt::Display for Endpoint {
         match self {
             Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
+            Endpoint::Unix(path) => write!(f, "unix://{}", path.display()),
             Endpoint::NamedPipe(name) => write!(f, r"\\.\pipe\{name}"),
         }
     }

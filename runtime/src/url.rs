@@ -277,6 +277,13 @@ impl fmt::Display for Scheme {
 pub fn parse_listen(text: &str) -> Result<Endpoint, UrlError> {
     let text = text.trim();
     let authority = match text.split_once("://") {
+        None if text.starts_with(['/', '.', '~'])
+            || text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("unix:")) =>
+        {
+            return Err(UrlError::Listen {
+                problem: "is no HOST:PORT: a socket is written unix:///PATH, with three slashes",
+            });
+        }
         None => text,
         Some((scheme, rest)) => match Scheme::parse(scheme)? {
             Scheme::Ws => rest.strip_suffix('/').unwrap_or(rest),

@@ -74,7 +74,7 @@ pub async fn a_file_that_is_no_socket_is_kept(runtime: Arc<dyn Runtime>) {
     std::os::unix::fs::symlink(&path, &link).unwrap();
     for at in [&path, &link] {
         let error = listen(&runtime, at).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::AddrInUse, "{error}");
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
     }
     assert_eq!(fs::read_to_string(&link).unwrap(), "precious");
 }

@@ -32,6 +32,8 @@ fn f120_wrong_configuration_is_refused_at_once_with_the_name_of_the_field() {
     place.write_private("file", "");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
+    let _listened = std::os::unix::net::UnixListener::bind(place.path("listened")).unwrap();
+    let socket = |name: &str| format!("unix://{}", place.text(name));
 
     for (arguments, field, fix) in [
         // Keys that nobody knows.
@@ -56,6 +58,38 @@ fn f120_wrong_configuration_is_refused_at_once_with_the_name_of_the_field() {
         (call(&["--listen", "http://h:1", "bash", "{}"]), "--listen: ", "ws://"),
         (call(&["--listen", &taken, "bash", "{}"]), "--listen: ", "choose another port"),
         (of(&["brain", "--token-file", &token, "--listen", &taken]), "--listen: ", "choose another port"),
+        (
+            call(&["--listen", "nowhere.invalid:0", "bash", "{}"]),
+            "--listen: cannot listen on nowhere.invalid:0: ",
+            "127.0.0.1",
+        ),
+        (
+            call(&["--listen", "192.0.2.1:0", "bash", "{}"]),
+            "--listen: cannot listen on 192.0.2.1:0: ",
+            "of this machine",
+        ),
+        // A socket: what is in the way, and not a word of ports.
+        (
+            call(&["--listen", &socket("listened"), "bash", "{}"]),
+            &format!("--listen: cannot listen on {}: ", socket("listened")),
+            "another program listens there: stop it",
+        ),
+        (call(&["--listen", &socket("file"), "bash", "{}"]), &socket("file"), "no socket; remove that"),
+        (call(&["--listen", &socket("home"), "bash", "{}"]), &socket("home"), "no socket; remove that"),
+        (
+            call(&["--listen", &socket("none/socket"), "bash", "{}"]),
+            &socket("none/socket"),
+            "its folder is missing: make it",
+        ),
+        (call(&["--listen", &socket("file/socket"), "bash", "{}"]), &socket("file/socket"), "is no folder"),
+        (
+            call(&["--listen", &socket(&"x".repeat(120)), "bash", "{}"]),
+            &socket(&"x".repeat(120)),
+            "choose a shorter one",
+        ),
+        (call(&["--listen", "unix:/run/x", "bash", "{}"]), "--listen: ", "unix:///PATH"),
+        (call(&["--listen", "/run/x", "bash", "{}"]), "--listen: ", "unix:///PATH"),
+        (call(&["--listen", "unix://x", "bash", "{}"]), "--listen: ", "unix:///PATH"),
         // The call.
         (call(&["--listen", "127.0.0.1:0", "bash"]), "<JSON>", "--help"),
         (call(&["--listen", "127.0.0.1:0", "bash", "{"]), "JSON: ", "not JSON"),

@@ -23,9 +23,9 @@ use crate::wire::{Progress, Wire};
 /// After an accept that failed for want of descriptors: the wait before the next one.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// An endpoint cannot be listened on.
+/// An endpoint cannot be listened on. Says what to do about it, where that is known.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {endpoint}: {source}{hint}", hint = hint(source))]
+#[error("cannot listen on {endpoint}: {source}{}", advice(endpoint, source))]
 pub struct ListenError {
     /// The endpoint.
     pub endpoint: Endpoint,
@@ -34,10 +34,24 @@ pub struct ListenError {
     pub source: std::io::Error,
 }
 
-fn hint(error: &std::io::Error) -> &'static str {
-    match error.kind() {
-        std::io::ErrorKind::AddrInUse => "; choose another port, or port 0 for a free one",
-        std::io::ErrorKind::PermissionDenied => "; ports below 1024 need privileges",
+fn advice(endpoint: &Endpoint, error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind as Kind;
+    match (endpoint, error.kind()) {
+        (Endpoint::Unix(_), Kind::AddrInUse) => "; another program listens there: stop it, or choose another path",
+        (Endpoint::Unix(_), Kind::AlreadyExists) => "; remove that if nobody needs it, or choose another path",
+        (Endpoint::Unix(_), Kind::NotFound) => "; its folder is missing: make it, or choose another path",
+        (Endpoint::Unix(_), Kind::NotADirectory) => "; a part of the path is no folder: choose another path",
+        (Endpoint::Unix(_), Kind::PermissionDenied | Kind::ReadOnlyFilesystem) => {
+            "; this user can make no file in its folder: choose another path"
+        }
+        (Endpoint::Unix(_), Kind::InvalidFilename) => {
+            "; the path of a socket has some 100 bytes at most: choose a shorter one"
+        }
+        (Endpoint::Tcp { .. }, Kind::AddrInUse) => "; choose another port, or port 0 for a free one",
+        (Endpoint::Tcp { .. }, Kind::PermissionDenied) => "; ports below 1024 need privileges: choose a higher one",
+        (Endpoint::Tcp { .. }, Kind::AddrNotAvailable | Kind::NotFound) => {
+            "; write an address of this machine: 127.0.0.1 for itself alone, 0.0.0.0 for every network"
+        }
         _ => "",
     }
 }
