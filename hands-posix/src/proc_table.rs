@@ -86,6 +86,7 @@ mod linux {
 
     /// The children of this process, living and dead.
     pub(crate) fn children_of(parent: i32) -> io::Result<Vec<i32>> {
+        check()?;
         if let Ok(text) = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")) {
             return Ok(text.split_ascii_whitespace().filter_map(|id| id.parse().ok()).collect());
         }
@@ -100,7 +101,22 @@ mod linux {
     }
 
     fn living() -> io::Result<Vec<Process>> {
+        check()?;
         Ok(ids()?.filter_map(read).collect())
+    }
+
+    /// Makes sure that there is a table, and that it is our pid namespace's: in another's the numbers mean other
+    /// processes, and an empty `/proc` would say of every tree that it is gone.
+    fn check() -> io::Result<()> {
+        let own = fs::read_link("/proc/self").map_err(|error| {
+            io::Error::new(error.kind(), format!("processes cannot be looked up without /proc: mount it ({error})"))
+        })?;
+        if own.to_str().and_then(|id| id.parse().ok()) == Some(std::process::id()) {
+            return Ok(());
+        }
+        Err(io::Error::other(
+            "processes cannot be looked up: /proc is of another pid namespace; mount one of this namespace",
+        ))
     }
 
     fn ids() -> io::Result<impl Iterator<Item = i32>> {
@@ -129,10 +145,9 @@ mod linux {
 
     /// The present, as [`Process::began`] counts it.
     pub(crate) fn now() -> u64 {
-        // Seconds with two digits after the point: the clock ticks of Linux's interface.
-        let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
-        let hundredths = uptime.split(' ').next().unwrap_or_default().replace('.', "");
-        hundredths.parse().unwrap_or(0)
+        // Not from /proc/uptime, which need not be there. Linux's interface has a hundred clock ticks to a second.
+        let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        boot.tv_sec.cast_unsigned() * 100 + boot.tv_nsec.cast_unsigned() / 10_000_000
     }
 
     fn has_marker(id: i32, marker: &str, buffer: &mut Vec<u8>) -> bool {
@@ -175,6 +190,7 @@ mod linux {
         #[test]
         fn this_process_reads_itself() {
             let own = read(std::process::id().cast_signed()).expect("it lives");
+            assert!(own.began > 0 && own.began <= now());
             // Both are 0 where the session was begun outside of our pid namespace.
             // SAFETY: getsid takes a number, touches no memory of ours and cannot fail for this process.
             #[allow(unsafe_code, reason = "no safe form of this call bears a session of 0")]

@@ -75,6 +75,14 @@ impl Search {
         self.known = found.iter().take(MAX_KNOWN).map(|process| (process.id, process.began)).collect();
         Ok(found)
     }
+
+    /// Whether a member of the last search lives still: quicker than another search.
+    fn known_lives(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        return self.known.iter().any(|(&id, &began)| proc_table::read(id).is_some_and(|one| one.began == began));
+        #[cfg(not(target_os = "linux"))]
+        return false;
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -254,13 +262,17 @@ impl ProcessTree for Tree {
             return Leftover::Possible;
         }
         let mut state = lock(&self.state);
-        let adopted = !std::mem::replace(&mut state.released, true) && self.reap();
-        let group = Group::led_by(self.leader).is_ok_and(Group::has_any);
-        if group {
-            // Somebody of the group is there, so at this moment its number means the group and nothing else: the
-            // last chance to learn by it who is in it. An error shows again when the members are asked for.
-            let _ = state.search.find(Some(self.leader));
+        if std::mem::replace(&mut state.released, true) {
+            // The number may mean a stranger's group by now. An error means that it is not known.
+            let runs = state.search.known_lives() || state.search.find(None).map_or(true, |found| !found.is_empty());
+            return if runs { Leftover::Possible } else { Leftover::None };
         }
+        let adopted = self.reap();
+        // Somebody of the group is there, so at this moment its number means the group and nothing else: the last
+        // chance to learn by it who is in it. It may be the dead alone, where whoever adopts orphans (a container's
+        // first process, say) does not collect them; one look is not a moment in time, so it takes two to say that.
+        let group = Group::led_by(self.leader).is_ok_and(Group::has_any)
+            && (0..2).any(|_| state.search.find(Some(self.leader)).map_or(true, |found| !found.is_empty()));
         if group || adopted { Leftover::Possible } else { Leftover::None }
     }
 }
@@ -303,7 +315,8 @@ impl Processes for Marked {
     }
 }
 
-fn native(signal: Signal) -> io::Result<&'static [rustix::process::Signal]> {
+/// What the system knows it as.
+pub(crate) fn native(signal: Signal) -> io::Result<&'static [rustix::process::Signal]> {
     use rustix::process::Signal as Native;
     match signal {
         Signal::Interrupt => Ok(&[Native::INT]),

@@ -74,7 +74,7 @@ pub(super) fn serve(socket: impl AsFd) -> io::Result<()> {
             }
         }
     }
-    end_everything(&children);
+    server.end_everything(&children);
     Ok(())
 }
 
@@ -169,6 +169,53 @@ impl Server {
         let numbers = std::iter::once(told as i32).chain(orphans.into_iter().take(told));
         numbers.flat_map(i32::to_ne_bytes).collect()
     }
+
+    /// Terminates all descendants, then kills them until there are none. Whatever loses its parent becomes our child,
+    /// so having no child any more is the proof that nothing is left.
+    fn end_everything(mut self, children: &OwnedFd) {
+        let started = Instant::now();
+        let mut terminated = false;
+        loop {
+            let elapsed = started.elapsed();
+            let kill = elapsed > TERMINATE_GRACE;
+            if kill || !terminated {
+                terminated = true;
+                let signal = if kill { Signal::Kill } else { Signal::Terminate };
+                if tree::signal_descendants(std::process::id().cast_signed(), signal).is_err() {
+                    // Without a process table, the groups of the leaders are all that is known.
+                    self.signal_groups(signal);
+                }
+            }
+            self.reap_all();
+            let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            let no_child = matches!(rustix::process::waitid(WaitId::All, look), Err(rustix::io::Errno::CHILD));
+            if no_child || elapsed > TERMINATE_GRACE + KILL_LIMIT {
+                return;
+            }
+            // Until somebody ends, or the next look is due.
+            let pause = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+            let _ = rustix::event::poll(&mut [PollFd::new(children, PollFlags::IN)], Some(&pause));
+            read_away(children);
+        }
+    }
+
+    fn signal_groups(&self, signal: Signal) {
+        // Their leaders are not reaped, so each number is its own. Nobody is left to hear of an error.
+        for group in self.leaders.keys().filter_map(|&id| Group::led_by(id).ok()) {
+            for &one in tree::native(signal).unwrap_or_default() {
+                let _ = group.signal(one);
+            }
+        }
+    }
+
+    /// Reaps whoever has ended, and knows no leader any more that has.
+    fn reap_all(&mut self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        self.leaders.retain(|&id, _| {
+            Pid::from_raw(id).is_some_and(|pid| matches!(rustix::process::waitid(WaitId::Pid(pid), options), Ok(None)))
+        });
+        while let Ok(Some(_)) = rustix::process::waitid(WaitId::All, options) {}
+    }
 }
 
 /// How an exit is told: its kind, then a number, then whether memory was dumped.
@@ -201,32 +248,6 @@ fn reap(id: i32) {
     // Not a zombie (yet), or not a child: then there is nothing to do.
     if let Some(pid) = Pid::from_raw(id) {
         let _ = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
-    }
-}
-
-/// Terminates all descendants, then kills them until there are none. Whatever loses its parent becomes our child,
-/// so having no child any more is the proof that nothing is left.
-fn end_everything(children: &OwnedFd) {
-    let started = Instant::now();
-    let mut terminated = false;
-    loop {
-        while let Ok(Some(_)) = rustix::process::waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {}
-        let elapsed = started.elapsed();
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let no_child = matches!(rustix::process::waitid(WaitId::All, look), Err(rustix::io::Errno::CHILD));
-        if no_child || elapsed > TERMINATE_GRACE + KILL_LIMIT {
-            return;
-        }
-        let kill = elapsed > TERMINATE_GRACE;
-        if kill || !terminated {
-            terminated = true;
-            let signal = if kill { Signal::Kill } else { Signal::Terminate };
-            let _ = tree::signal_descendants(std::process::id().cast_signed(), signal);
-        }
-        // Until somebody ends, or the next look is due.
-        let pause = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-        let _ = rustix::event::poll(&mut [PollFd::new(children, PollFlags::IN)], Some(&pause));
-        read_away(children);
     }
 }
 

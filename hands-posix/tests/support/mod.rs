@@ -163,6 +163,8 @@ pub fn unique_seconds() -> String {
 
 /// The living processes whose command line contains `text`, this one aside.
 pub fn running(text: &str) -> Vec<u32> {
+    let own = std::fs::read_link("/proc/self").expect("the test needs /proc to look for processes");
+    assert_eq!(own.to_str(), Some(&*std::process::id().to_string()), "the test needs the /proc of its pid namespace");
     let ids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     ids.filter(|id: &u32| {
         // An empty command line is a zombie's.
@@ -176,6 +178,15 @@ pub fn running(text: &str) -> Vec<u32> {
 pub fn state(id: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// Whether a process runs, also where /proc does not show it, as it does not show a protected one under `hidepid`.
+pub fn lives(id: u32) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec};
+    let pid = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
+    let Ok(process) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return false };
+    // It is readable once the process has exited, reaped or not.
+    rustix::event::poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&Timespec::default())) == Ok(0)
 }
 
 /// Waits for a condition, at most twenty seconds.
