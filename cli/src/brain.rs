@@ -44,15 +44,15 @@ const LAST_LINES_WITHIN: Duration = Duration::from_secs(5);
 /// {"id":2,"op":"call","session_id":"s1","tool":"bash","input":{"command":"date"}}
 ///
 /// At the end of stdin it waits for what is in flight; then, as at SIGINT and
-/// SIGTERM, it stops the sessions and ends. Exit code 0 after an orderly end,
-/// 2 otherwise.
+/// SIGTERM, it stops the sessions and ends; a second signal ends it at once.
+/// Exit code 0 after an orderly end, 130 or 143 after a second signal, 2 otherwise.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// Where to listen: HOST:PORT (port 0 takes a free one) or unix:///PATH
+    /// Where executors dial: HOST:PORT (port 0 takes a free one) or unix:///PATH
     #[arg(long, value_name = "ADDRESS")]
     listen: String,
-    /// A file that holds the token executors must show, and that only you can read [or the variable BMA_TOKEN]
+    /// Holds the token that executors must show; readable by you alone [or: BMA_TOKEN]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }

@@ -26,40 +26,53 @@ const END_WITHIN: Duration = Duration::from_secs(20);
 
 /// Call one tool on the next executor that dials.
 ///
-/// Starts a harness, prints `LISTEN <ws-url>` on stderr, waits for one executor,
-/// assigns it a session, and calls the tool. The result's text goes to stdout,
-/// progress to stderr.
+/// Starts a harness, prints `LISTEN <ws-url>` on stderr, waits for one executor
+/// (`bma hand --url <ws-url>` with the same token), assigns it a session, calls
+/// the tool, and ends the session. The result's text goes to stdout, progress to
+/// stderr.
 ///
-/// Exit code 0 on success, 1 on a tool error, 2 on anything else.
+/// SIGINT and SIGTERM give the call up in order, a second one ends it at once.
+/// Exit code 0 on success, 1 on a tool error, 130 or 143 after a signal, 2 on
+/// anything else.
 ///
-/// Example: bma call --token-file t --listen 127.0.0.1:7000 bash '{"command":"uname -a"}'
+/// Example:
+///
+/// bma call --token-file token --listen 127.0.0.1:8700 bash '{"command":"uname -a"}'
 #[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// Where to listen: HOST:PORT (port 0 takes a free one) or unix:///PATH
+    /// Where executors dial: HOST:PORT (port 0 takes a free one) or unix:///PATH
     #[arg(long, value_name = "ADDRESS")]
     listen: String,
-    /// A file that holds the token executors must show, and that only you can read [or the variable BMA_TOKEN]
+    /// Holds the token that executors must show; readable by you alone [or: BMA_TOKEN]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The session's id; the same one at the same address finds the same workspace again [default: a new one]
+    /// The session's id; the same one finds the same workspace again [default: a new one]
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// How long the tool may run on the executor, in milliseconds
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(i64).range(1..))]
+    /// How long the tool may run on the executor, in ms [default: the executor's own limit]
+    #[arg(long, value_name = "MS", value_parser = milliseconds, allow_negative_numbers = true)]
     deadline_ms: Option<i64>,
-    /// How long to wait for the executor and its result, in seconds [default: as long as it takes]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// How long to wait for executor and result, in seconds, such as 0.5 [default: for ever]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     timeout: Option<Duration>,
     /// The tool: bash, read, write, edit, glob, grep, list_files, or one of the executor's own
     tool: String,
     /// Its input, a JSON object such as '{"path":"a.txt"}'; - reads it from standard input
+    #[arg(allow_negative_numbers = true)]
     json: String,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "it is no number of seconds".to_owned())?;
-    let length = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
-    if length.is_zero() { Err("it must be more than 0".to_owned()) } else { Ok(length) }
+    let seconds: Option<f64> = text.parse().ok();
+    let length = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let wrong = || "it must be a number of seconds above 0, such as 30 or 0.5".to_owned();
+    length.filter(|length| !length.is_zero()).ok_or_else(wrong)
+}
+
+fn milliseconds(text: &str) -> Result<i64, String> {
+    let wrong = || "it must be a whole number of milliseconds above 0, such as 5000".to_owned();
+    text.parse().ok().filter(|ms| *ms > 0).ok_or_else(wrong)
 }
 
 /// What to call.

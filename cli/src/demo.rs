@@ -24,6 +24,7 @@ use steps::{Failed, Steps};
 ///
 /// Exit code 0 when every step did what it should, 1 when one did not.
 #[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Args {}
 
 /// The variable by which this run's processes are found.

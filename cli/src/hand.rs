@@ -24,13 +24,19 @@ const URL_VARIABLE: &str = "BMA_URL";
 ///
 /// SIGINT and SIGTERM end it in order: open sessions are stopped with everything
 /// they started; a second signal ends it at once. Exit code 0 after an orderly
-/// end, 1 when the harness ended it.
+/// end, 1 when the harness ended it or something was left, 130 or 143 after a
+/// second signal, 2 on wrong usage.
+///
+/// Example:
+///
+/// bma hand --token-file token --url ws://127.0.0.1:8700/
 #[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// The harness: ws://HOST:PORT/PATH or unix:///PATH [or the variable BMA_URL]
+    /// The harness, required: ws://HOST:PORT/PATH or unix:///PATH [or: BMA_URL]
     #[arg(long)]
     url: Option<String>,
-    /// A file that holds the token and that only you can read; - reads standard input [or the variable BMA_TOKEN]
+    /// Holds the token, required; readable by you alone; - reads standard input [or: BMA_TOKEN]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Holds the sessions' workspaces [default: bma/work in $XDG_STATE_HOME or ~/.local/state]
@@ -39,7 +45,7 @@ pub(crate) struct Args {
     /// The machine's name, as the harness shows it [default: the host name]
     #[arg(long)]
     name: Option<String>,
-    /// A label, to choose among machines: 1 to 64 of a-z 0-9 . _ -; may be given 32 times
+    /// To choose among machines: 1 to 64 of a-z 0-9 . _ -; up to 32 times [default: none]
     #[arg(long = "label", value_name = "LABEL")]
     labels: Vec<String>,
 }

@@ -29,11 +29,10 @@ use common::{Failure, tell};
 ///
 /// Try it on this machine: `bma demo`.
 #[derive(Debug, Parser)]
-#[command(name = "bma", version, max_term_width = 100)]
-#[command(
-    after_help = "Logs go to stderr; BMA_LOG chooses which (default: warn; also: info, debug, bma_runtime=trace).\n\
-    Exit codes: 0 done, 1 failed (see each command), 2 wrong usage or anything else."
-)]
+#[command(name = "bma", version, verbatim_doc_comment)]
+#[command(after_help = "Logs go to stderr; BMA_LOG chooses which (default: warn; also: info, debug,\n\
+    bma_runtime=trace). A token is never an argument: it is in a file or in BMA_TOKEN.\n\
+    Exit codes: 0 done, 1 failed (see each command), 2 wrong usage or anything else.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

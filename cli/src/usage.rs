@@ -22,28 +22,90 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
     }
 }
 
+/// What is wrong: the argument, and what to do.
 fn explain(error: &clap::Error) -> String {
-    if let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg)
-        && error.kind() == ErrorKind::UnknownArgument
-        && argument.starts_with("--token")
-    {
-        return format!(
-            "{argument}: a token is never an argument, since arguments can be read by everybody on this \
-            machine: use --token-file FILE or the variable BMA_TOKEN"
-        );
+    let argument = named(error, ContextKind::InvalidArg);
+    let first = argument.first().map(String::as_str).unwrap_or_default();
+    let problem = match error.kind() {
+        ErrorKind::UnknownArgument if first.starts_with("--token") => {
+            return format!(
+                "{first}: a token is never an argument, since arguments can be read by everybody on this \
+                machine: use --token-file FILE or the variable BMA_TOKEN"
+            );
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            "COMMAND: none is given: demo, hand, call or brain".into()
+        }
+        ErrorKind::InvalidSubcommand => {
+            let given = named(error, ContextKind::InvalidSubcommand).concat();
+            let similar = similar(error, ContextKind::SuggestedSubcommand);
+            let instead = if similar.is_empty() { "; there are demo, hand, call and brain" } else { &similar };
+            format!("COMMAND: there is no '{given}'{instead}")
+        }
+        ErrorKind::UnknownArgument if first.starts_with("--") => {
+            format!("there is no option '{first}'{}", similar(error, ContextKind::SuggestedArg))
+        }
+        ErrorKind::UnknownArgument => format!(
+            "'{first}': nothing takes it: options begin with two dashes, and a tool's JSON is a single argument, in \
+            single quotes"
+        ),
+        ErrorKind::MissingRequiredArgument => {
+            let missing: Vec<String> = argument.iter().map(|argument| missing(bare(argument))).collect();
+            missing.join("; ")
+        }
+        // Of an option at the end of the line.
+        ErrorKind::InvalidValue if named(error, ContextKind::InvalidValue).concat().is_empty() => {
+            format!("{}: its value is missing: write {}", option(first), bare(first))
+        }
+        ErrorKind::ValueValidation => {
+            let problem =
+                std::error::Error::source(error).map_or_else(|| "it cannot be read".to_owned(), ToString::to_string);
+            format!("{}: {problem}", option(first))
+        }
+        ErrorKind::ArgumentConflict => format!("{}: it is given more than once: give it once", option(first)),
+        // What no argument here can cause, in the words of the parser.
+        _ => {
+            let text = error.to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            let line = text.lines().next().unwrap_or_default();
+            line.to_owned()
+        }
+    };
+    format!("{problem} (see --help)")
+}
+
+/// The names that the parser gives with an error.
+fn named(error: &clap::Error, kind: ContextKind) -> Vec<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(name)) => vec![name.clone()],
+        Some(ContextValue::Strings(names)) => names.clone(),
+        _ => Vec::new(),
     }
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "COMMAND: none is given: demo, hand, call or brain (see --help)".to_owned();
-    }
-    let text = error.to_string();
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    // What follows are the usage and a pointer to the help: two lines more than one.
-    let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|mark| text.find(mark)).min();
-    let text = &text[..end.unwrap_or(text.len())];
-    // No value of any argument begins with a dash, but for the dash alone: the advice how to pass one leads nowhere.
-    let lines = text.lines().filter(|line| !line.trim_start().starts_with("tip: to pass '"));
-    let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
-    format!("{} (see --help)", words.join(" ").replace(" tip: ", "; "))
+}
+
+fn similar(error: &clap::Error, kind: ContextKind) -> String {
+    let names: Vec<String> = named(error, kind).iter().map(|name| format!("'{name}'")).collect();
+    if names.is_empty() { String::new() } else { format!("; there is {}", names.join(", ")) }
+}
+
+/// `--listen <ADDRESS>` without the brackets.
+fn bare(argument: &str) -> String {
+    argument.replace(['<', '>'], "")
+}
+
+/// `--listen <ADDRESS>` without its value.
+fn option(argument: &str) -> &str {
+    argument.split(' ').next().unwrap_or_default()
+}
+
+fn missing(argument: String) -> String {
+    let fix = match argument.as_str() {
+        "--listen ADDRESS" => "say where executors dial, such as --listen 127.0.0.1:8700",
+        "TOOL" => "name a tool, such as bash",
+        "JSON" => r#"give the tool's input, such as '{"command":"date"}'"#,
+        _ => "give it",
+    };
+    format!("{}: it is missing: {fix}", option(&argument))
 }
 
 #[cfg(test)]
@@ -63,18 +125,21 @@ mod tests {
     fn every_wrong_usage_is_one_line_that_names_the_argument() {
         for (arguments, named) in [
             (&["bma"][..], "COMMAND"),
-            (&["bma", "serve"], "'serve'"),
+            (&["bma", "serve"], "'serve'; there are demo, hand, call and brain"),
             (&["bma", "hand", "--ur", "ws://h/"], "'--ur'"),
-            (&["bma", "hand", "--url"], "--url"),
+            (&["bma", "hand", "--url"], "--url: its value is missing: write --url URL"),
             (&["bma", "hand", "stray"], "'stray'"),
-            (&["bma", "call", "--listen", "a:0", "bash", "-1"], "'-1'"),
+            (&["bma", "call", "--listen", "a:0", "bash", "{}", "-1"], "'-1'"),
             (&["bma", "call", "--listen", "a:0", "bash", "{}", "--", "-1"], "'-1'"),
-            (&["bma", "call", "--token-file", "f", "bash"], "<JSON>"),
-            (&["bma", "call", "--listen", "127.0.0.1:0", "bash", "{}", "--deadline-ms", "soon"], "--deadline-ms"),
-            (&["bma", "brain", "--listen", "a:0", "--listen", "b:0"], "--listen"),
+            (&["bma", "call", "--listen", "a:0", "bash", "{\"command\":", "date}"], "'date}': nothing takes it"),
+            (&["bma", "call"], "--listen: it is missing: say where"),
+            (&["bma", "call", "--token-file", "f", "bash"], "JSON: it is missing"),
+            (&["bma", "call", "--listen", "127.0.0.1:0", "bash", "{}", "--deadline-ms", "soon"], "--deadline-ms: it"),
+            (&["bma", "call", "--listen", "127.0.0.1:0", "bash", "{}", "--timeout", "-1"], "--timeout: it"),
+            (&["bma", "brain", "--listen", "a:0", "--listen", "b:0"], "--listen: it is given more than once"),
         ] {
             let line = explained(arguments);
-            assert!(line.contains(named) && !line.contains('\n') && !line.contains("to pass"), "{arguments:?}: {line}");
+            assert!(line.contains(named) && !line.contains('\n') && !line.contains(" tip"), "{arguments:?}: {line}");
         }
     }
 

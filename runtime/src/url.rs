@@ -99,7 +99,7 @@ pub enum UrlError {
         problem: &'static str,
     },
     /// The port cannot be one.
-    #[error("the port of the URL is not a number from 1 to 65535")]
+    #[error("the port is not a number from 1 to 65535")]
     Port,
     /// The path cannot be one.
     #[error("the path of the URL {problem}")]

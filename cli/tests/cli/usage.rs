@@ -53,7 +53,7 @@ fn f120_wrong_configuration_is_refused_at_once_with_the_name_of_the_field() {
         (hand(&["--name", " "]), "--name: ", "give the executor a name"),
         (hand(&["--work-root", &format!("{}/x", place.text("file"))]), "--work-root: ", "choose a directory"),
         // Where to listen.
-        (call(&["bash", "{}"]), "--listen", "--help"),
+        (call(&["bash", "{}"]), "--listen: it is missing", "such as --listen 127.0.0.1:8700"),
         (call(&["--listen", "7000", "bash", "{}"]), "--listen: ", "HOST:PORT"),
         (call(&["--listen", "http://h:1", "bash", "{}"]), "--listen: ", "ws://"),
         (call(&["--listen", &taken, "bash", "{}"]), "--listen: ", "choose another port"),
@@ -91,12 +91,19 @@ fn f120_wrong_configuration_is_refused_at_once_with_the_name_of_the_field() {
         (call(&["--listen", "/run/x", "bash", "{}"]), "--listen: ", "unix:///PATH"),
         (call(&["--listen", "unix://x", "bash", "{}"]), "--listen: ", "unix:///PATH"),
         // The call.
-        (call(&["--listen", "127.0.0.1:0", "bash"]), "<JSON>", "--help"),
+        (call(&["--listen", "127.0.0.1:0", "bash"]), "JSON: it is missing", "such as '{"),
+        (call(&["--listen", "127.0.0.1:0", "bash", "{\"command\":", "\"date\"}"]), "date", "in single quotes"),
+        (call(&["--listen", "127.0.0.1:0", "bash", "-1"]), "JSON: ", "{\"member\": value, ...}"),
         (call(&["--listen", "127.0.0.1:0", "bash", "{"]), "JSON: ", "not JSON"),
         (call(&["--listen", "127.0.0.1:0", "bash", "[]"]), "JSON: ", "{\"member\": value, ...}"),
         (call(&["--listen", "127.0.0.1:0", "", "{}"]), "TOOL: ", "such as bash"),
         (call(&["--listen", "127.0.0.1:0", "--session", "", "bash", "{}"]), "--session: ", "give an id"),
-        (call(&["--listen", "127.0.0.1:0", "--deadline-ms", "0", "bash", "{}"]), "--deadline-ms", "--help"),
+        (
+            call(&["--listen", "127.0.0.1:0", "--deadline-ms", "0", "bash", "{}"]),
+            "--deadline-ms: ",
+            "above 0, such as 5000",
+        ),
+        (call(&["--listen", "127.0.0.1:0", "--deadline-ms", "-5", "bash", "{}"]), "--deadline-ms: ", "above 0"),
         (call(&["--listen", "127.0.0.1:0", "--timeout", "soon", "bash", "{}"]), "--timeout", "number of seconds"),
     ] {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
