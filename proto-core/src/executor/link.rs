@@ -290,12 +290,15 @@ impl Executor {
     }
 
     pub(super) fn disconnected(&mut self, code: Option<u16>, reason: &str) {
-        let code_text = code.map_or(String::new(), |code| format!(" (close code {code})"));
         let (cause, refused) = match &self.link {
             Link::Closing { cause, refused } => (cause.clone(), *refused),
             Link::Ended(_) | Link::Idle | Link::Token { .. } | Link::BackingOff { .. } => return,
-            _ if reason.is_empty() => (format!("the connection was lost{code_text}"), false),
-            _ => (format!("the connection was lost{code_text}: {reason}"), false),
+            _ => {
+                let what = code.map_or("the connection was lost".to_owned(), |code| {
+                    format!("the harness closed the connection (close code {code})")
+                });
+                (if reason.is_empty() { what } else { format!("{what}: {reason}") }, false)
+            }
         };
         let proven = matches!(&self.link, Link::Up(up) if up.proven_at.is_none());
         // The harness had a use for this machine, and says that it is done: nothing has failed. Without

@@ -60,7 +60,7 @@ pub enum How {
     #[error("this end closed the connection and had no answer")]
     LocalUnanswered,
     /// The stream ended without a close frame (what other libraries call 1006).
-    #[error("the connection was lost without a close frame")]
+    #[error("the stream ended without a close frame")]
     Lost,
     /// The peer broke the rules, and this end closed for it.
     #[error("closed because of what the peer sent: {0}")]

@@ -130,3 +130,18 @@ fn what_served_and_broke_or_closed_and_never_served_is_a_failure() {
         }
     }
 }
+
+#[test]
+fn the_cause_says_who_ended_the_connection() {
+    for (code, reason, expected) in [
+        (Some(1001), "the call is over", "the harness closed the connection (close code 1001): the call is over"),
+        (Some(1011), "", "the harness closed the connection (close code 1011)"),
+        (None, "the stream ended", "the connection was lost: the stream ended"),
+        (None, "", "the connection was lost"),
+    ] {
+        let mut rig = Rig::up();
+        rig.feed(Input::Disconnected { code, reason });
+        let Some(Event::Reconnecting { cause, .. }) = rig.events.pop_back() else { panic!("told") };
+        assert_eq!(cause, expected);
+    }
+}
