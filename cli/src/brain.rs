@@ -15,7 +15,7 @@ use std::time::Duration;
 use bma_runtime_tokio::{Endpoint, Runtime, Session};
 use tokio::sync::Semaphore;
 
-use crate::common::{Failure, SUCCESS, listen_address, on_runtime, start_harness, tell};
+use crate::common::{Failure, SUCCESS, harness, listen, listen_address, on_runtime, tell};
 use crate::signals::Signals;
 use crate::token::Token;
 use answer::{Fault, Out};
@@ -72,11 +72,14 @@ enum Over {
 
 async fn serve(runtime: Arc<dyn Runtime>, on: Endpoint, token: Token) -> Result<u8, Failure> {
     let mut signals = Signals::catch()?;
-    let (harness, listening) = start_harness(&runtime, &on, token.secret()).await?;
+    let harness = harness(&runtime, token.secret());
+    // From before anybody can come: who has come is known from here alone.
+    let comings = harness.events();
+    let listening = listen(&harness, &on).await?;
     let (out, written) = lines::writer()?;
     let mut input = lines::reader()?;
     out.event("listening", &answer::Listening { url: listening.url() }).await;
-    let roster = Roster::start(harness.clone(), out.clone());
+    let roster = Roster::start(harness.clone(), comings, out.clone());
     let ops = Ops::new(roster.clone(), runtime);
 
     let in_flight = InFlight::new();
@@ -225,7 +228,8 @@ mod tests {
             let (sender, mut lines) = tokio::sync::mpsc::channel(8);
             let out = Out::new(sender);
             let harness = Harness::new(Arc::clone(&runtime), HarnessOptions::new(Authenticator::anybody()));
-            let roster = Roster::start(harness, out.clone());
+            let comings = harness.events();
+            let roster = Roster::start(harness, comings, out.clone());
             let ops = Ops::new(roster.clone(), runtime);
             let in_flight = InFlight::new();
             let mut answer = async |in_flight: &InFlight, line: &str| {

@@ -14,7 +14,7 @@ use bma_runtime_tokio::proto::contract::{
 use bma_runtime_tokio::sync::Event;
 use bma_runtime_tokio::{CallToolOptions, Endpoint, Executor, ExecutorEvent, Harness, Runtime};
 
-use crate::common::{FAILED, Failure, SUCCESS, listen_address, on_runtime, start_harness, tell};
+use crate::common::{FAILED, Failure, SUCCESS, harness, listen, listen_address, on_runtime, tell};
 use crate::signals::{Caught, Signals};
 use crate::token::Token;
 
@@ -126,7 +126,8 @@ async fn serve(
     timeout: Option<Duration>,
 ) -> Result<u8, Failure> {
     let signals = Signals::catch()?;
-    let (harness, listening) = start_harness(&runtime, &on, token.secret()).await?;
+    let harness = harness(&runtime, token.secret());
+    let listening = listen(&harness, &on).await?;
     let ended = work(&runtime, &harness, call, early_end(signals, timeout)).await;
     listening.stop().await;
     // In order, whatever became of the call: the executor then knows that nothing has failed.

@@ -88,16 +88,16 @@ pub(crate) fn listen_address(text: &str) -> Result<Endpoint, Failure> {
     parse_listen(text).map_err(|error| Failure::usage("--listen", error))
 }
 
-/// Starts a harness for executors that know the token, and says where on stderr.
-pub(crate) async fn start_harness(
-    runtime: &Arc<dyn Runtime>,
-    on: &Endpoint,
-    token: Secret,
-) -> Result<(Harness, Listening), Failure> {
-    let harness = Harness::new(Arc::clone(runtime), HarnessOptions::new(Authenticator::bearer(token)));
+/// A harness for executors that know the token. Nobody reaches it yet.
+pub(crate) fn harness(runtime: &Arc<dyn Runtime>, token: Secret) -> Harness {
+    Harness::new(Arc::clone(runtime), HarnessOptions::new(Authenticator::bearer(token)))
+}
+
+/// Lets executors dial a harness, and says where on stderr. They can be there before this comes back.
+pub(crate) async fn listen(harness: &Harness, on: &Endpoint) -> Result<Listening, Failure> {
     let listening = harness.listen(on).await.map_err(|error| Failure::usage("--listen", error))?;
     tell(&format!("LISTEN {}", listening.url()));
-    Ok((harness, listening))
+    Ok(listening)
 }
 
 #[cfg(test)]

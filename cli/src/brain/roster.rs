@@ -62,9 +62,8 @@ impl Description {
 }
 
 impl Roster {
-    /// Tells of comings and goings from now on.
-    pub(crate) fn start(harness: Harness, out: Out) -> Self {
-        let mut events = harness.events();
+    /// Tells of the harness's comings and goings, all of which are in `events`.
+    pub(crate) fn start(harness: Harness, mut events: sync::Events<HarnessEvent>, out: Out) -> Self {
         let shared = Shared {
             harness,
             out,

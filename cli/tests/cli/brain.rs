@@ -431,3 +431,22 @@ fn a_session_that_several_connected_executors_have_must_be_named_with_its_execut
         assert_eq!(executor.join().unwrap(), Came::Close(1001));
     }
 }
+
+#[test]
+fn an_executor_that_is_there_at_once_is_told_of() {
+    let place = Place::new();
+    for _ in 0..200 {
+        let token = place.text("token");
+        let mut command = place.bma(&["brain", "--listen", "127.0.0.1:0", "--token-file", &token]);
+        command.stdin(Stdio::piped());
+        let brain = Running::start(command);
+        let url = brain.listening();
+        let executor = Scripted::registered(&url, "early");
+        let mut script = Script { brain, url };
+        script.event("executor.registered", |event| event["name"] == "early");
+        let listed = script.ask(json!({"id": 1, "op": "executors"}));
+        assert_eq!(listed["executors"][0]["name"], "early", "{listed}");
+        drop(executor);
+        script.finish();
+    }
+}
