@@ -11,10 +11,12 @@
 //! every descendant, waits two seconds, kills again and again until none is left, and exits.
 
 pub(crate) mod client;
+mod process;
 mod server;
 mod wire;
 
 pub(crate) use client::{Connection, Keeper};
+pub(crate) use process::readable_within;
 
 use std::ffi::OsString;
 use std::io;

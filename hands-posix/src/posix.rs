@@ -99,9 +99,11 @@ fn start_kept(keeper: &Keeper, start: Start, marker: String) -> Result<(Arc<Tree
     let Started { leader, status, connection } = started;
     // The keeper keeps the leader's number until it is told to release it, so the number still means the leader.
     let opened = crate::signal::open_process(leader)
-        .and_then(|fd| Ok((fd.ok_or(io::ErrorKind::NotFound)?, status.try_clone()?)));
+        .and_then(|fd| fd.ok_or(io::ErrorKind::NotFound.into()))
+        .and_then(|fd| Ok((fd.try_clone()?, fd)));
     match opened {
-        Ok((leader_fd, exit)) => {
+        // The leader's own end, and not its status: a keeper that tells none holds nobody up.
+        Ok((exit, leader_fd)) => {
             let parent = Parent::Keeper { connection: connection.clone(), status, began };
             let tree = Arc::new(Tree::new(leader, leader_fd, marker, parent));
             connection.remember(&tree);

@@ -157,6 +157,22 @@ impl Tree {
         !state.released
     }
 
+    /// As `try_wait`, but the status of a leader that has exited is waited for, if it is still on its way.
+    fn wait_if_exited(&self) -> Result<Option<Exit>, StatusLost> {
+        let known = self.try_wait()?;
+        #[cfg(target_os = "linux")]
+        if let (None, Parent::Keeper { connection, status, .. }) = (&known, &self.parent)
+            && crate::keeper::readable_within(&self.leader_fd, std::time::Duration::ZERO)
+        {
+            connection.wait_for_status(status);
+            // It is read in one place only, so that nobody finds the pipe empty that another has just emptied.
+            let told = self.try_wait()?;
+            let lost = Err(StatusLost { id: self.leader.cast_unsigned() });
+            return lock(&self.exit).get_or_insert(told.ok_or(()).or(lost)).clone().map(Some);
+        }
+        Ok(known)
+    }
+
     /// Whether this process is a member.
     #[cfg(target_os = "linux")]
     pub(crate) fn knows(&self, process: &Process) -> bool {
@@ -257,8 +273,7 @@ impl ProcessTree for Tree {
     }
 
     fn release(&self) -> Leftover {
-        let running = matches!(self.try_wait(), Ok(None));
-        if running {
+        if matches!(self.wait_if_exited(), Ok(None)) {
             return Leftover::Possible;
         }
         let mut state = lock(&self.state);

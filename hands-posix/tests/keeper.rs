@@ -15,6 +15,7 @@ use bma_hands_posix::hands::os::Os;
 use bma_hands_posix::keeper::KeeperProgram;
 use bma_proto_core::contract::ToolOutcome;
 use bma_runtime::{CancelReason, Canceler};
+use rustix::process::{Pid, Signal};
 use support::*;
 
 fn program() -> KeeperProgram {
@@ -131,7 +132,7 @@ fn what_cut_every_tie_is_reported_and_ended_with_the_executor() {
 }
 
 #[test]
-fn a_lost_keeper_is_started_anew_and_loses_no_process() {
+fn what_a_lost_keeper_has_started_ends_with_it_and_a_new_one_is_started() {
     // In a program of its own, so that the keeper that is killed is no other test's.
     let seconds = unique_seconds();
     run_entry("entry_lost_keeper", &[], &seconds);
@@ -142,19 +143,137 @@ fn a_lost_keeper_is_started_anew_and_loses_no_process() {
 fn entry_lost_keeper() {
     let Some(seconds) = entry_arguments() else { return };
     session(async |session| {
-        let call = session.start(session.call(input(&format!("touch ready; exec sleep {seconds}"))));
+        // One process in the group of a command that runs, one of a command that has ended, and one that left its own.
+        let left = format!("sleep {seconds} >/dev/null 2>&1 & setsid sleep {seconds} >/dev/null 2>&1 & true");
+        assert_eq!(session.run(&left).await.survivors.len(), 2);
+        let call = session.start(session.call(input(&format!("touch ready; sleep {seconds} & sleep {seconds}"))));
         session.until("the command is under way", || session.root.join("ready").exists()).await;
-        let keepers = keepers_of(std::process::id());
-        assert_eq!(keepers.len(), 1);
-        let keeper = rustix::process::Pid::from_raw(keepers[0].cast_signed()).unwrap();
-        rustix::process::kill_process(keeper, rustix::process::Signal::KILL).unwrap();
+        signal(own_keeper(), Signal::KILL);
 
         let report = call.await.unwrap();
         assert_eq!(report.exit, None, "the status went with the keeper");
-        assert!(report.output().is_error);
-        assert_eq!(report.survivors.len(), 1, "but the process did not: {report:?}");
+        assert!(report.output().is_error && text(&report).contains("exit code is not known"), "{report:?}");
+        // Not when the session ends: nobody would do it after a kill -9 of this program.
+        session.until("what it had started is gone", || running(&seconds).is_empty()).await;
         assert_eq!(text(&session.run("echo again").await), "again\nexit_code: 0");
     });
+}
+
+/// The one keeper of this process, in an entry of its own.
+fn own_keeper() -> u32 {
+    let keepers = keepers_of(std::process::id());
+    assert_eq!(keepers.len(), 1);
+    keepers[0]
+}
+
+fn signal(process: u32, signal: Signal) {
+    // It may be gone.
+    let _ = rustix::process::kill_process(Pid::from_raw(process.cast_signed()).unwrap(), signal);
+}
+
+#[test]
+fn a_keeper_that_is_stopped_holds_up_neither_a_call_nor_a_cancel_nor_the_end() {
+    let started = Instant::now();
+    let mut executor = start_entry("entry_stopped_keeper", &[], "");
+    let mut lines = BufReader::new(executor.stdout.take().unwrap()).lines();
+    let line = lines.find_map(|line| Some(line.unwrap().split_once("KEEPER ")?.1.to_owned())).unwrap();
+    let keeper = line.parse().unwrap();
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(executor.wait().unwrap().success(), "{rest:?}");
+    wait_until("the keeper is gone", || !lives(keeper));
+    assert!(started.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn entry_stopped_keeper() {
+    if entry_arguments().is_none() {
+        return;
+    }
+    let mut last = 0;
+    session(async |session| {
+        session.run("true").await;
+        last = own_keeper();
+        println!("KEEPER {last}");
+        let stop = || signal(last, Signal::STOP);
+        for _ in 0..10 {
+            stop();
+            assert_eq!(text(&session.run("echo before").await), "before\nexit_code: 0");
+        }
+        let call = session.start(session.call(input("touch ready; until [ -e go ]; do sleep 0.01; done; exit 3")));
+        session.until("the command is under way", || session.root.join("ready").exists()).await;
+        stop();
+        std::fs::write(session.root.join("go"), "").unwrap();
+        stop();
+        assert_eq!(call.await.unwrap().exit.map(|exit| exit.code()), Some(3));
+
+        std::fs::remove_file(session.root.join("ready")).unwrap();
+        let (canceler, cancellation) = Canceler::new();
+        let mut call = session.call(input("touch ready; sleep 600"));
+        call.cancellation = cancellation;
+        let report = session.start(call);
+        session.until("the command is under way", || session.root.join("ready").exists()).await;
+        stop();
+        canceler.cancel(CancelReason::Canceled);
+        stop();
+        let report = report.await.unwrap();
+        assert_eq!(report.output().outcome, ToolOutcome::Canceled, "{report:?}");
+        let left = session.run("sleep 600 >/dev/null 2>&1 & true").await;
+        assert_eq!(left.survivors.len(), 1);
+        stop();
+    });
+    signal(last, Signal::STOP);
+}
+
+#[test]
+fn a_keeper_that_is_stopped_does_not_outlive_an_executor_that_is_killed() {
+    let seconds = unique_seconds();
+    let mut executor = start_entry("entry_executor", &[], &seconds);
+    let mut lines = BufReader::new(executor.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("READY")));
+    let keepers = keepers_of(executor.id());
+    assert_eq!(keepers.len(), 1);
+    // The executor is stopped first, so that it cannot let the keeper go on.
+    signal(executor.id(), Signal::STOP);
+    wait_until("the executor has stopped", || state(executor.id()) == Some('T'));
+    signal(keepers[0], Signal::STOP);
+    executor.kill().unwrap();
+    executor.wait().unwrap();
+    wait_until("everything is gone", || running(&seconds).is_empty());
+    wait_until("the keeper is gone", || !lives(keepers[0]));
+}
+
+#[test]
+fn a_keeper_that_is_stopped_all_the_time_fails_calls_in_bounded_time() {
+    run_entry("entry_storm", &[], "");
+}
+
+#[test]
+fn entry_storm() {
+    if entry_arguments().is_none() {
+        return;
+    }
+    let mut stormed = 0;
+    session_without_end(os(), async |session| {
+        session.run("true").await;
+        let keeper = own_keeper();
+        stormed = keeper;
+        let storm = std::thread::spawn(move || {
+            while lives(keeper) {
+                signal(keeper, Signal::STOP);
+            }
+        });
+        // Each either does its work, when the keeper gets a moment now and then, or says who failed.
+        for _ in 0..3 {
+            match session.run_input(input("echo hello")).await {
+                Ok(report) => assert!(text(&report).contains("exit_code: "), "{report:?}"),
+                Err(error) => assert!(error.to_string().contains("helper process"), "{error}"),
+            }
+        }
+        signal(keeper, Signal::KILL);
+        storm.join().unwrap();
+        assert_eq!(text(&session.run("echo again").await), "again\nexit_code: 0");
+    });
+    assert!(!lives(stormed));
 }
 
 #[test]

@@ -144,7 +144,8 @@ impl Directory {
 pub struct Spawned {
     /// The program and everything that it starts.
     pub tree: Arc<dyn ProcessTree>,
-    /// Becomes readable when the program has exited; then [`ProcessTree::try_wait`] knows how.
+    /// Becomes readable when the program has exited; [`ProcessTree::try_wait`] knows how then or soon after, and
+    /// certainly after [`ProcessTree::release`].
     pub exit: OsHandle,
     /// The pipe into its standard input, when one was asked for.
     pub stdin: Option<OsHandle>,
@@ -196,14 +197,15 @@ pub trait ProcessTree: Processes {
     /// The program's process id. For messages.
     fn id(&self) -> u32;
 
-    /// How the program exited, `None` while it runs. Never blocks.
+    /// How the program exited, `None` while it runs, or while that is on its way to us. Never blocks.
     ///
     /// # Errors
     /// The status was taken by somebody else.
     fn try_wait(&self) -> Result<Option<Exit>, StatusLost>;
 
-    /// Lets the system forget the program once it has exited, and looks quickly, without a search, whether it
-    /// left something running. Such a leftover can still be found and signalled.
+    /// Lets the system forget the program once it has exited, and looks quickly, without a search, whether it left
+    /// something running. Such a leftover can still be found and signalled. How the program exited is known from then
+    /// on, or lost: that may take seconds where a helper that has to tell it does not.
     fn release(&self) -> Leftover;
 }
 

@@ -4,23 +4,31 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use bma_hands::os::{Exit, Member};
 use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
-use rustix::process::{WaitId, WaitIdOptions};
 
+use super::process::{self, KeeperProcess, Trees};
 use super::wire::{self, MAX_MESSAGE, Request, SpawnReply};
 use super::{ARGUMENT, KeeperProgram, server};
+use crate::proc_table;
 use crate::spawn::{self, Failure, Start};
 use crate::tree::Tree;
-use crate::{proc_table, signal};
 
-/// How long a keeper may take to begin to serve, and to answer: it only ever waits for a fork and an exec. One
-/// that takes longer is given up, and a new one is started.
-const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+/// How long what may be waited for.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// For a keeper to begin to serve, to answer, and to tell of an exit: it only ever waits for a fork and an exec.
+    /// One that takes longer is given up, and a new one is started.
+    answer: Duration,
+    /// For one that was told to end, which ends everything first. One that takes longer is killed.
+    end: Duration,
+}
+
+const LIMITS: Limits = Limits { answer: Duration::from_secs(15), end: Duration::from_secs(15) };
 
 /// The keeper of a program: started when it is first needed, and anew after it was lost.
 #[derive(Debug)]
@@ -36,7 +44,10 @@ pub(crate) struct Connection {
     socket: Mutex<Socket>,
     /// Leaders that the keeper was not yet told of. No more than there are leaders.
     abandoned: Mutex<Vec<i32>>,
-    trees: Mutex<Vec<Weak<Tree>>>,
+    trees: Arc<Trees>,
+    /// Taken when it is given up.
+    process: Mutex<Option<KeeperProcess>>,
+    limits: Limits,
 }
 
 #[derive(Debug)]
@@ -108,35 +119,37 @@ impl Connection {
         command.arg0("bma-keeper").arg(ARGUMENT).env_clear().current_dir("/");
         command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null());
         spawn::close_descriptors(&mut command);
-        let mut child = command.spawn()?;
-        drop(command);
-        let connection = Self::over(ours, ANSWER_LIMIT);
-        // It answers once it serves: an executable that is no keeper is found out here.
-        let answered = connection.and_then(|connection| connection.request(Request::Adopted, &[]).map(|_| connection));
-        let opened = answered.and_then(|connection| {
-            let process = signal::open_process(child.id().cast_signed())?.ok_or(io::ErrorKind::NotFound)?;
-            Ok((connection, process))
-        });
-        let (connection, process) = opened.map_err(|error| {
-            // Neither can fail in a way that matters: it is our child, and it ends.
-            let _ = child.kill();
-            let _ = child.wait();
+        let failed = |error: io::Error| {
             let path = program.path.display();
             io::Error::new(error.kind(), format!("{path} does not act as a keeper: {error}"))
-        })?;
-        // It outlives this handle by as long as it takes to end everything, and somebody must collect its status.
-        let mind = std::thread::Builder::new().name("bma-keeper".into()).stack_size(64 * 1024);
-        mind.spawn(move || mind_keeper(&process))?;
+        };
+        let child = command.spawn().map_err(failed)?;
+        drop(command);
+        let trees = Arc::<Trees>::default();
+        let process = KeeperProcess::mind(child, Arc::clone(&trees))?;
+        let connection = Self::over(ours, process, trees, LIMITS)?;
+        // It answers once it serves: an executable that is no keeper is found out here.
+        connection.request(Request::Adopted, &[]).map_err(failed)?;
         Ok(Arc::new(connection))
     }
 
-    /// Takes the program's end of the socket, and the time that an answer may take.
-    fn over(socket: OwnedFd, limit: Duration) -> io::Result<Self> {
-        for timeout in [Timeout::Send, Timeout::Recv] {
-            rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(limit))?;
-        }
+    /// Takes the program's end of the socket.
+    fn over(socket: OwnedFd, process: KeeperProcess, trees: Arc<Trees>, limits: Limits) -> io::Result<Self> {
+        let (abandoned, process) = (Mutex::default(), Mutex::new(Some(process)));
         let socket = Mutex::new(Socket { fd: socket, lost: false });
-        Ok(Self { socket, abandoned: Mutex::default(), trees: Mutex::default() })
+        let connection = Self { socket, abandoned, trees, process, limits };
+        for timeout in [Timeout::Send, Timeout::Recv] {
+            rustix::net::sockopt::set_socket_timeout(&lock(&connection.socket).fd, timeout, Some(limits.answer))?;
+        }
+        Ok(connection)
+    }
+
+    /// Has the keeper end, with all that it has started. It is asked nothing more.
+    fn give_up(&self) {
+        lock(&self.socket).close();
+        if let Some(process) = lock(&self.process).take() {
+            process.retire(self.limits.end);
+        }
     }
 
     fn is_alive(&self) -> bool {
@@ -152,6 +165,9 @@ impl Connection {
 
     fn request(&self, request: Request, descriptors: &[std::os::fd::BorrowedFd<'_>]) -> io::Result<Vec<u8>> {
         let answer = lock(&self.socket).request(request, descriptors);
+        if answer.is_err() {
+            self.give_up();
+        }
         self.tell_abandoned();
         answer
     }
@@ -212,9 +228,15 @@ impl Connection {
 
     /// Remembers a tree that this keeper has started.
     pub(crate) fn remember(&self, tree: &Arc<Tree>) {
-        let mut trees = lock(&self.trees);
-        trees.retain(|tree| tree.strong_count() > 0);
-        trees.push(Arc::downgrade(tree));
+        self.trees.remember(tree);
+    }
+
+    /// Waits for the status of a leader that has exited. A keeper that is well tells it at once; one that does not is
+    /// given up after a while, and one that was given up is not waited for.
+    pub(crate) fn wait_for_status(&self, status: &OwnedFd) {
+        if !lock(&self.socket).lost && !process::readable_within(status, self.limits.answer) {
+            self.give_up();
+        }
     }
 
     /// What was adopted, began at `since` or later, and bears no mark and belongs to no tree that is known.
@@ -228,8 +250,7 @@ impl Connection {
         if unknown.is_empty() {
             return Vec::new();
         }
-        let trees: Vec<Arc<Tree>> = lock(&self.trees).iter().filter_map(Weak::upgrade).collect();
-        for tree in trees {
+        for tree in self.trees.held() {
             unknown.retain(|process| !tree.knows(process));
         }
         let member = |process: proc_table::Process| Member { id: process.id.cast_unsigned(), name: process.name };
@@ -256,11 +277,15 @@ impl Socket {
             }
             Err(error) => error,
         };
+        self.close();
+        Err(error)
+    }
+
+    fn close(&mut self) {
         self.lost = true;
         // An answer that comes late would be taken for another's. And a keeper that comes to itself ends all that it
         // has started, also what it was asked for last. An error says that it is gone.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
-        Err(error)
     }
 
     /// Tells the keeper whom nobody waits for any more. `false`: it cannot be told now.
@@ -280,23 +305,9 @@ impl Socket {
     }
 }
 
-/// Waits for the end of a keeper, and lets it go on whenever somebody stops it: a command is its child, and
-/// could hold up every other one with `kill -STOP $PPID`.
-fn mind_keeper(keeper: &OwnedFd) {
-    let mut told = false;
-    loop {
-        match rustix::process::waitid(WaitId::PidFd(keeper.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::STOPPED) {
-            Ok(Some(status)) if status.stopped() => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::warn!("the keeper was stopped by a signal: it is let go on, now and each time");
-                }
-                // When it is gone, the next look says so.
-                let _ = signal::signal_process(keeper, rustix::process::Signal::CONT);
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            // It has ended; or somebody else has collected its status.
-            Ok(_) | Err(_) => return,
-        }
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.give_up();
     }
 }
 
@@ -328,10 +339,21 @@ mod tests {
 
     use super::*;
 
-    fn pair(limit: Duration) -> (Arc<Connection>, OwnedFd) {
+    /// A keeper that answers when the test does so for it, and does not end by itself.
+    fn pair(answer: Duration) -> (Arc<Connection>, OwnedFd, i32) {
         let kind = SocketType::SEQPACKET;
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
-        (Arc::new(Connection::over(ours, limit).unwrap()), theirs)
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        let trees = Arc::<Trees>::default();
+        let id = child.id().cast_signed();
+        let process = KeeperProcess::mind(child, Arc::clone(&trees)).unwrap();
+        let limits = Limits { answer, end: Duration::from_millis(50) };
+        (Arc::new(Connection::over(ours, process, trees, limits).unwrap()), theirs, id)
+    }
+
+    fn is_gone(process: i32) -> bool {
+        let fd = crate::signal::open_process(process).unwrap();
+        fd.is_none_or(|fd| process::readable_within(fd, Duration::from_secs(20)))
     }
 
     fn next_request(keeper: &OwnedFd) -> Option<Request> {
@@ -342,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_keeper_that_does_not_answer_holds_nobody_up_for_ever() {
-        let (connection, keeper) = pair(Duration::from_millis(50));
+        let (connection, keeper, process) = pair(Duration::from_millis(50));
         assert!(connection.is_alive());
         let error = connection.release(7).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -351,11 +373,46 @@ mod tests {
         assert_eq!(connection.release(8).unwrap_err().kind(), io::ErrorKind::NotConnected);
         assert_eq!(next_request(&keeper), Some(Request::Release(7)));
         assert_eq!(wire::receive(&keeper, &mut [0; 8]).unwrap().0, 0);
+        assert!(is_gone(process), "one that does not end is killed");
+    }
+
+    #[test]
+    fn a_keeper_that_is_stopped_again_and_again_is_killed_when_it_is_given_up_or_dropped() {
+        for give_up in [true, false] {
+            let (connection, _keeper, process) = pair(Duration::from_millis(50));
+            let fd = crate::signal::open_process(process).unwrap().unwrap();
+            let stopped = fd.try_clone().unwrap();
+            let storm = std::thread::spawn(move || {
+                while !process::readable_within(&stopped, Duration::ZERO) {
+                    crate::signal::signal_process(&stopped, rustix::process::Signal::STOP).unwrap();
+                }
+            });
+            if give_up {
+                assert_eq!(connection.release(7).unwrap_err().kind(), io::ErrorKind::TimedOut);
+                assert!(process::readable_within(fd, Duration::from_secs(20)));
+            }
+            drop(connection);
+            storm.join().unwrap();
+            assert!(is_gone(process));
+        }
+    }
+
+    #[test]
+    fn a_status_that_is_not_told_is_waited_for_only_so_long() {
+        let (connection, _keeper, process) = pair(Duration::from_millis(50));
+        let (status, _write) = status_pipe().unwrap();
+        connection.wait_for_status(&status);
+        assert!(read_status(&status).unwrap().is_none());
+        assert!(!connection.is_alive() && is_gone(process));
+        // Nor is another one, now that this is known.
+        let (connection, ..) = pair(Duration::from_secs(600));
+        lock(&connection.socket).close();
+        connection.wait_for_status(&status);
     }
 
     #[test]
     fn to_abandon_a_leader_waits_for_no_answer() {
-        let (connection, keeper) = pair(Duration::from_secs(60));
+        let (connection, keeper, process) = pair(Duration::from_secs(60));
         let (sender, answered) = mpsc::channel();
         let asking = connection.clone();
         let asker = std::thread::spawn(move || sender.send(asking.release(7).unwrap()).unwrap());
@@ -378,5 +435,7 @@ mod tests {
         drop(keeper);
         connection.abandon(11);
         assert!(lock(&connection.abandoned).is_empty(), "whoever is gone is told nothing");
+        drop(connection);
+        assert!(is_gone(process));
     }
 }

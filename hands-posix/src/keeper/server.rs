@@ -45,6 +45,8 @@ pub(super) fn serve(socket: impl AsFd) -> io::Result<()> {
     let _ = rustix::process::setsid();
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    // Whoever is stopped when the program dies goes on then: see `process`.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;
     let children = watch_children()?;
 
     let mut server = Server::default();

@@ -203,14 +203,14 @@ impl Bash {
             }
         };
         let duration = self.runtime.now().saturating_since(started);
-        // Unknown: somebody else took it, or the shell could not be ended.
-        let exit = tree.try_wait().ok().flatten();
         let begun = watch.has_begun();
         let (stdout, stdout_held) = watch.stdout.finish();
         let (stderr, stderr_held) = watch.stderr.finish();
         let held = stdout_held.is_some() || stderr_held.is_some();
 
         let survivors = self.survivors(&tree, held).await?;
+        // Known by now. If not, somebody else took it, or the shell could not be ended.
+        let exit = tree.try_wait().ok().flatten();
         for stream in [stdout_held, stderr_held].into_iter().flatten() {
             let over = call.processes.over();
             self.runtime.spawn(Box::pin(streams::drain(stream, async move {
