@@ -38,8 +38,14 @@ impl Pattern {
             return Err(invalid(format!("it holds a NUL character or has more than {MAX_PATTERN_BYTES} bytes")));
         }
         let (root, relative) = take_root_off(text, workspace)?;
-        if relative.split('/').any(|part| part == "..") {
+        let plain = relative.replace('\\', "");
+        if plain.split(['/', '{', '}', ',']).any(|part| part == "..") {
             return Err(outside(text, "a pattern cannot hold `..`; give the folder as path"));
+        }
+        // An alternative at the very beginning may be absolute, too.
+        let first = plain.split('}').next().filter(|first| first.starts_with('{')).unwrap_or_default();
+        if first.contains("{/") || first.contains(",/") {
+            return Err(outside(text, "an alternative of it is absolute; give the folder as path"));
         }
         let mut parts: Vec<&str> = relative.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         // A folder's name stands for what is in it.
