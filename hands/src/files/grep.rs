@@ -251,7 +251,9 @@ impl<'a> Hits<'a> {
         let left_out = self.lines.total() - self.lines.shown();
         if self.lines.total() == 0 {
             let short: String = pattern.chars().take(200).collect();
-            notices.push(format!("no line matches {short}"));
+            // What was not searched may hold one; the notices below name it.
+            let where_looked = if self.unseen.is_partial() { ", as far as was searched" } else { "" };
+            notices.push(format!("no line matches {short}{where_looked}"));
         }
         if left_out > 0 {
             let more = count(left_out, "more matching line", "more matching lines");

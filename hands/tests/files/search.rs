@@ -122,6 +122,8 @@ fn f44_a_line_longer_than_any_buffer_is_found_and_cut() {
     assert!(answer.partial);
     assert_eq!(lines(&answer.text)[0], "huge:1:needle");
     assert!(answer.text.contains("1 file (huge) only up to a line of more than 8 MiB"), "{}", answer.text);
+    let nothing = place.grep("is nowhere in it").unwrap().text;
+    assert!(nothing.starts_with("[no line matches is nowhere in it, as far as was searched]"), "{nothing}");
 }
 
 #[test]
