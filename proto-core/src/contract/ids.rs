@@ -10,7 +10,7 @@ use std::sync::Arc;
 macro_rules! identifiers {
     ($( $(#[$meta:meta])* $rule:ident $name:ident, $member:literal; )+) => {$(
         $(#[$meta])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -34,12 +34,6 @@ macro_rules! identifiers {
         impl From<String> for $name {
             fn from(text: String) -> Self {
                 Self(text.into())
-            }
-        }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self("".into())
             }
         }
 

@@ -10,8 +10,11 @@ use serde_json::value::RawValue;
 ///
 /// Whose shape is not known can hold anything, a credential too: `Debug` shows
 /// what kind of value it is and how long.
-#[derive(Clone)]
-pub struct Json(Box<RawValue>);
+#[derive(Clone, Default)]
+pub struct Json(
+    /// `None` is `null`, so that a default costs nothing.
+    Option<Box<RawValue>>,
+);
 
 impl Json {
     /// Writes `value` as JSON.
@@ -19,7 +22,7 @@ impl Json {
     /// # Errors
     /// When `value` has no JSON form (a map with keys that are no strings, say).
     pub fn new<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
-        serde_json::value::to_raw_value(value).map(Self)
+        serde_json::value::to_raw_value(value).map(Self::from)
     }
 
     /// Takes text that is one JSON value.
@@ -27,7 +30,7 @@ impl Json {
     /// # Errors
     /// When it is not.
     pub fn from_text(text: String) -> Result<Self, serde_json::Error> {
-        RawValue::from_string(text).map(Self)
+        RawValue::from_string(text).map(Self::from)
     }
 
     /// Reads the value as `T`.
@@ -35,19 +38,22 @@ impl Json {
     /// # Errors
     /// When it has another shape.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        serde_json::from_str(self.0.get())
+        serde_json::from_str(self.get())
     }
 
     /// The JSON text.
     pub fn get(&self) -> &str {
-        self.0.get()
+        self.raw().get()
+    }
+
+    fn raw(&self) -> &RawValue {
+        self.0.as_deref().unwrap_or(RawValue::NULL)
     }
 }
 
-impl Default for Json {
-    /// `null`.
-    fn default() -> Self {
-        Self(RawValue::NULL.to_owned())
+impl From<Box<RawValue>> for Json {
+    fn from(value: Box<RawValue>) -> Self {
+        Self(Some(value))
     }
 }
 
@@ -74,13 +80,13 @@ impl fmt::Debug for Json {
 
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
+        self.raw().serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Box::<RawValue>::deserialize(deserializer).map(Self)
+        Box::<RawValue>::deserialize(deserializer).map(Self::from)
     }
 }
 
@@ -118,7 +124,7 @@ impl JsonObject {
 impl Default for JsonObject {
     /// `{}`.
     fn default() -> Self {
-        Self(Json(RawValue::from_string("{}".to_owned()).expect("`{}` is JSON")))
+        Self(RawValue::from_string("{}".to_owned()).expect("`{}` is JSON").into())
     }
 }
 

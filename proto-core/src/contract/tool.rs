@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::enums::{ContentBlockType, PermissionMode, ToolName, ToolOutcome};
 use super::ids::{ArtifactId, SessionId, ToolCallId};
 use super::json::Json;
-use super::rules::{empty_as_none, not_empty, null_as_default};
+use super::rules::{empty_as_none, not_empty, null_as_default, short_list};
 
 /// Params of `tool.call`. The answer says only that the call was taken; `tool.result` brings the outcome.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub struct ToolResultParams {
     /// Whether the model shall see the content as an error.
     pub is_error: bool,
     /// What the model shall see.
-    #[serde(deserialize_with = "null_as_default")]
+    #[serde(deserialize_with = "short_list")]
     pub content: Vec<ContentBlock>,
     /// Milliseconds that it ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -66,7 +66,7 @@ impl ExecutorPeer {
         self.advance(now);
         self.require_present()?;
         if params.tool_call_id.is_empty() {
-            params.tool_call_id = self.rng.id("call_").into();
+            params.tool_call_id = self.rng.id("call_");
         }
         let (open, max_open) = (self.open_calls, self.config.max_open_calls);
         let call_id = params.tool_call_id.clone();

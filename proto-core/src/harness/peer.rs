@@ -180,7 +180,7 @@ impl ExecutorPeer {
         self.protocol = params.protocol;
         self.last_heard = self.now;
         // One that no registry has placed gets an id all the same.
-        let made_up = || self.rng.id("conn_").into();
+        let made_up = || self.rng.id("conn_");
         let connection_id: ConnectionId = registration.connection_id.unwrap_or_else(made_up);
         self.connection_id = Some(connection_id.clone());
         self.peer.connect();

@@ -191,7 +191,7 @@ impl Registry {
                 return Err(registration.refuse(&ErrorCode::Forbidden.error(message)));
             }
             if principal.executor_id.is_some() || known.recognise(last_connection) {
-                let connection: ConnectionId = self.rng.id("conn_").into();
+                let connection: ConnectionId = self.rng.id("conn_");
                 known.connected(connection.clone());
                 registration.connection_id = Some(connection);
                 return Ok(Placement::Known(id));
@@ -203,9 +203,9 @@ impl Registry {
         }
         let id = match &principal.executor_id {
             Some(pinned) => pinned.clone(),
-            None => self.rng.id("exec_").into(),
+            None => self.rng.id("exec_"),
         };
-        let connection: ConnectionId = self.rng.id("conn_").into();
+        let connection: ConnectionId = self.rng.id("conn_");
         let known = Known { principal: principal.clone(), connections: VecDeque::from([connection.clone()]) };
         self.executors.insert(id.clone(), known);
         registration.connection_id = Some(connection);

@@ -74,10 +74,10 @@ impl ExecutorPeer {
             return Err(CallError::SessionExists(params.session_id));
         }
         if params.work_id.is_empty() {
-            params.work_id = self.rng.id("work_").into();
+            params.work_id = self.rng.id("work_");
         }
         if params.lease.token.is_empty() {
-            params.lease.token = Secret::new(self.rng.id("lease_"));
+            params.lease.token = Secret::new(self.rng.id::<String>("lease_"));
         }
         let session_id = params.session_id.clone();
         let number = self.bindings + 1;

@@ -12,7 +12,32 @@ const MAX_ID_BYTES: usize = 1024;
 /// `null`, kept as its JSON text so that the answer carries it with type and
 /// value unchanged. `7` and `"7"` are different ids.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId(Box<str>);
+pub struct RequestId(Text);
+
+/// Ids that count up are short: those are kept where they stand.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Text {
+    Short { len: u8, bytes: [u8; Text::SHORT] },
+    Long(Box<str>),
+}
+
+impl Text {
+    /// The quotes and 20 digits.
+    const SHORT: usize = 22;
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        let mut bytes = [0; Self::SHORT];
+        match (bytes.get_mut(..text.len()), u8::try_from(text.len())) {
+            (Some(place), Ok(len)) => {
+                place.copy_from_slice(text.as_bytes());
+                Self::Short { len, bytes }
+            }
+            _ => Self::Long(text.into()),
+        }
+    }
+}
 
 impl RequestId {
     /// The id of an answer to a request whose own id could not be read.
@@ -35,13 +60,18 @@ impl RequestId {
 
     /// The id as JSON text: `"a-b"` with its quotes, or `7`.
     pub fn as_json(&self) -> &str {
-        &self.0
+        match &self.0 {
+            Text::Short { len, bytes } => {
+                std::str::from_utf8(&bytes[..usize::from(*len)]).expect("it was taken from a whole text")
+            }
+            Text::Long(text) => text,
+        }
     }
 }
 
 impl fmt::Debug for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_json())
     }
 }
 
