@@ -87,6 +87,11 @@ impl<A> CallTable<A> {
         self.open.get_mut(id)
     }
 
+    /// The id of an open call as it is kept here.
+    pub(crate) fn open_id(&self, id: &ToolCallId) -> Option<&ToolCallId> {
+        self.open.get_key_value(id).map(|(id, _)| id)
+    }
+
     pub(crate) fn open_len(&self) -> usize {
         self.open.len()
     }

@@ -204,8 +204,14 @@ impl ExecutorPeer {
     }
 
     /// Ends an open call with its result. One that has ended keeps the result that it has.
-    fn record(&mut self, result: ToolResultParams) {
+    fn record(&mut self, mut result: ToolResultParams) {
+        // What is kept shares its ids with the session and the call: the copies that came with it go.
+        let Some((session_id, _)) = self.sessions.get_key_value(&result.session_id) else { return };
+        result.session_id = session_id.clone();
         let Some(session) = self.sessions.get_mut(&result.session_id) else { return };
+        if let Some(call_id) = session.calls.open_id(&result.tool_call_id) {
+            result.tool_call_id = call_id.clone();
+        }
         let result = Arc::new(result);
         let Some(mut call) = session.calls.finish(&result.tool_call_id, Arc::clone(&result)) else { return };
         session.calls.settle(result.tool_call_id.clone());

@@ -6,26 +6,59 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visi
 use serde_json::value::RawValue;
 
 use super::id::RequestId;
-use crate::contract::{AnyParams, AnyResult, ErrorCode, JSONRPCError, Method, ShapeError};
+use super::peer::{RequestError, Side};
+use crate::contract::{AnyParams, AnyResult, ErrorCode, JSONRPCError, Kind, Method, ShapeError};
 
-/// Everything that one scan found in a well-formed frame.
-#[derive(Default)]
-pub(super) struct Scan<'a> {
-    pub(super) id: Option<&'a RawValue>,
-    pub(super) method: Option<Method>,
-    pub(super) params: Option<AnyParams>,
-    pub(super) result: Option<AnyResult>,
-    pub(super) error: Option<JSONRPCError>,
+/// What a frame is to the side that got it.
+pub(super) enum Frame<'a> {
+    /// The other side asks for something.
+    Request(RequestId, AnyParams),
+    /// The other side tells something.
+    Notification(AnyParams),
+    /// What became of one of our own requests, by its raw id.
+    Answer(&'a RawValue, Result<AnyResult, RequestError>),
+    /// The method of a notification, with the id of a request.
+    UnwantedId(RequestId, Method),
+    /// The method of a request, without an id that it could be answered by.
+    MissingId,
+    /// None of these: take the second look.
+    Broken,
 }
 
 /// Reads a frame in one scan. `method_of` finds the method of one of our own
-/// requests by the raw id of its answer. `None` means: take the second look.
-pub(super) fn scan<'a>(text: &'a str, method_of: &dyn Fn(&RawValue) -> Option<Method>) -> Option<Scan<'a>> {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
+/// requests by the raw id of its answer.
+pub(super) fn read<'a>(text: &'a str, side: Side, method_of: &dyn Fn(&RawValue) -> Option<Method>) -> Frame<'a> {
     let mut scan = Scan::default();
-    deserializer.deserialize_map(Envelope { scan: &mut scan, method_of }).ok()?;
-    deserializer.end().ok()?;
-    Some(scan)
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let read = deserializer.deserialize_map(Envelope { scan: &mut scan, method_of });
+    if read.and_then(|()| deserializer.end()).is_err() {
+        return Frame::Broken;
+    }
+    let Some(method) = scan.method else {
+        return match (scan.id, scan.result, scan.error) {
+            (Some(id), Some(result), None) => Frame::Answer(id, Ok(result)),
+            (Some(id), None, Some(error)) => Frame::Answer(id, Err(RequestError::Refused(Box::new(error)))),
+            _ => Frame::Broken,
+        };
+    };
+    let Some(params) = scan.params.filter(|_| side.accepts(method)) else { return Frame::Broken };
+    match (scan.id.map(RequestId::from_raw), method.kind()) {
+        (Some(Some(id)), Kind::Request) => Frame::Request(id, params),
+        (Some(Some(id)), Kind::Notification) => Frame::UnwantedId(id, method),
+        (Some(None), _) => Frame::Broken,
+        (None, Kind::Request) => Frame::MissingId,
+        (None, Kind::Notification) => Frame::Notification(params),
+    }
+}
+
+/// Everything that one scan found in a well-formed frame.
+#[derive(Default)]
+struct Scan<'a> {
+    id: Option<&'a RawValue>,
+    method: Option<Method>,
+    params: Option<AnyParams>,
+    result: Option<AnyResult>,
+    error: Option<JSONRPCError>,
 }
 
 /// Fills the scan in where it stands: it is large, and would be moved at every step out of serde.

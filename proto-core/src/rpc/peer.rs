@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::decode::{self, Oversized, Verdict};
+use super::decode::{self, Frame, Oversized, Verdict};
 use super::encode;
 use super::id::{RequestId, own_number};
 use super::inbound::Inbound;
 use super::outbox::Outbox;
 use crate::contract::{
-    AnyParams, AnyResult, Direction, ErrorCode, JSONRPCError, Kind, Method, NotificationMethod, RequestMethod, defaults,
+    AnyParams, AnyResult, Direction, ErrorCode, JSONRPCError, Method, NotificationMethod, RequestMethod, defaults,
 };
 use crate::time::{Machine, Reason, Time};
 
@@ -26,7 +26,7 @@ pub enum Side {
 
 impl Side {
     /// Whether this side takes a method from its peer.
-    fn accepts(self, method: Method) -> bool {
+    pub(super) fn accepts(self, method: Method) -> bool {
         match method.direction() {
             Direction::ExecutorToHarness => self == Side::Harness,
             Direction::HarnessToExecutor => self == Side::Executor,
@@ -313,37 +313,19 @@ impl<T> Peer<T> {
         let pending = &self.pending;
         let method_of =
             |raw: &serde_json::value::RawValue| pending.get(&own_number(raw)?).map(|pending| pending.method);
-        let Some(scan) = decode::scan(text, &method_of) else {
-            return self.accept_broken(text);
-        };
-        match (scan.method, scan.id, scan.params) {
-            (Some(method), id, Some(params)) if self.config.side.accepts(method) => match (id, method.kind()) {
-                (Some(raw), Kind::Request) => match RequestId::from_raw(raw) {
-                    Some(id) => self.admit(id, params),
-                    None => self.accept_broken(text),
-                },
-                (None, Kind::Notification) => Some(Event::Notification { params }),
-                (Some(raw), Kind::Notification) => match RequestId::from_raw(raw) {
-                    Some(id) => {
-                        let message = format!("{} is a notification: send it without an id", method.name());
-                        self.refuse_frame(&id, ErrorCode::InvalidRequest.error(message))
-                    }
-                    None => self.accept_broken(text),
-                },
-                (None, Kind::Request) => {
-                    self.counters.ignored_notifications += 1;
-                    None
-                }
-            },
-            (None, Some(raw), None) => {
-                let outcome = match (scan.result, scan.error) {
-                    (Some(result), None) => Ok(result),
-                    (None, Some(error)) => Err(RequestError::Refused(Box::new(error))),
-                    _ => return self.accept_broken(text),
-                };
-                self.settle(own_number(raw), outcome)
+        match decode::read(text, self.config.side, &method_of) {
+            Frame::Request(id, params) => self.admit(id, params),
+            Frame::Notification(params) => Some(Event::Notification { params }),
+            Frame::Answer(id, outcome) => self.settle(own_number(id), outcome),
+            Frame::UnwantedId(id, method) => {
+                let message = format!("{} is a notification: send it without an id", method.name());
+                self.refuse_frame(&id, ErrorCode::InvalidRequest.error(message))
             }
-            _ => self.accept_broken(text),
+            Frame::MissingId => {
+                self.counters.ignored_notifications += 1;
+                None
+            }
+            Frame::Broken => self.accept_broken(text),
         }
     }
 
