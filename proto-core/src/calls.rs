@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
-use crate::contract::{ContentBlock, ToolCallId, ToolResultParams};
+use crate::contract::{ContentBlock, ToolCallId, ToolCallParams, ToolResultParams};
 
 /// Bytes of recorded results that one session keeps. Past it the oldest
 /// settled results lose their content; their ids are still known.
@@ -38,6 +38,7 @@ pub(crate) struct CallTable<A> {
     /// Recorded results that may lose their content, oldest first.
     settled: VecDeque<ToolCallId>,
     settled_bytes: usize,
+    unsettled_bytes: usize,
     /// Hashes of the ids without content: 8 bytes each instead of a string. Two
     /// ids that collide would make the later one look forgotten, never run twice.
     forgotten: HashSet<u64, FixedState>,
@@ -47,6 +48,7 @@ pub(crate) struct CallTable<A> {
 #[derive(Clone, Debug)]
 struct Recorded {
     result: Arc<ToolResultParams>,
+    bytes: usize,
     settled: bool,
 }
 
@@ -58,6 +60,7 @@ impl<A> CallTable<A> {
             done: HashMap::with_hasher(hasher.clone()),
             settled: VecDeque::new(),
             settled_bytes: 0,
+            unsettled_bytes: 0,
             forgotten: HashSet::with_hasher(hasher),
         }
     }
@@ -101,6 +104,11 @@ impl<A> CallTable<A> {
         self.done.len() - self.settled.len()
     }
 
+    /// The bytes that those results hold, about.
+    pub(crate) fn unsettled_bytes(&self) -> usize {
+        self.unsettled_bytes
+    }
+
     /// The results that are not settled yet, in the order of their ids: the map's own is arbitrary.
     #[allow(clippy::disallowed_methods, reason = "sorted at once")]
     pub(crate) fn unsettled(&self) -> Vec<Arc<ToolResultParams>> {
@@ -132,7 +140,9 @@ impl<A> CallTable<A> {
     /// Ends an open call with its result. `None` when no such call is open.
     pub(crate) fn finish(&mut self, id: &ToolCallId, result: Arc<ToolResultParams>) -> Option<A> {
         let (id, call) = self.open.remove_entry(id)?;
-        self.done.insert(id, Recorded { result, settled: false });
+        let bytes = result_weight(&result);
+        self.unsettled_bytes += bytes;
+        self.done.insert(id, Recorded { result, bytes, settled: false });
         Some(call)
     }
 
@@ -144,20 +154,27 @@ impl<A> CallTable<A> {
     pub(crate) fn settle(&mut self, id: ToolCallId) {
         let Some(recorded) = self.done.get_mut(&id).filter(|recorded| !recorded.settled) else { return };
         recorded.settled = true;
-        self.settled_bytes += weight(&recorded.result);
+        self.unsettled_bytes -= recorded.bytes;
+        self.settled_bytes += recorded.bytes;
         self.settled.push_back(id);
         while self.settled_bytes > MAX_RECORDED_BYTES {
             let Some(oldest) = self.settled.pop_front() else { break };
             if let Some(recorded) = self.done.remove(&oldest) {
-                self.settled_bytes -= weight(&recorded.result);
+                self.settled_bytes -= recorded.bytes;
                 self.forgotten.insert(self.forgotten.hasher().hash_one(&oldest));
             }
         }
     }
 }
 
-/// The bytes that a recorded result holds, about.
-fn weight(result: &ToolResultParams) -> usize {
+/// The bytes that a call holds which waits or runs, about.
+pub(crate) fn tool_call_weight(params: &ToolCallParams) -> usize {
+    const OVERHEAD: usize = 512;
+    params.input.get().len() + params.session_id.as_str().len() + params.tool_call_id.as_str().len() + OVERHEAD
+}
+
+/// The bytes that a result holds, about.
+pub(crate) fn result_weight(result: &ToolResultParams) -> usize {
     const OVERHEAD: usize = 256;
     let block = |block: &ContentBlock| {
         block.text.as_ref().map_or(0, String::len) + block.data.as_ref().map_or(0, String::len) + OVERHEAD

@@ -23,12 +23,6 @@ const MAX_READS: usize = 4;
 /// in their machine, where each kind of them has its bound.
 const FULL_WIRE_BYTES: usize = 64 * 1024;
 
-/// Answers that may wait in a machine before nothing is read any more: the peer
-/// must take its answers first. One that keeps to the bound for requests in
-/// flight never has that many. Our own requests do not count: two sides that ask
-/// much at once would wait for each other for ever.
-pub(crate) const MAX_QUEUED_ANSWERS: usize = 512;
-
 /// A wire buffer with more room than this is not kept for the next connection.
 const MAX_SPARE_BYTES: usize = 2 * FULL_WIRE_BYTES;
 

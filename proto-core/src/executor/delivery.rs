@@ -8,6 +8,7 @@ use super::link::{Link, exponential};
 use super::machine::{Executor, Tag};
 use super::sessions::Session;
 use super::{CallError, Event, shrink};
+use crate::calls::result_weight;
 use crate::contract::{
     Ack, AnyResult, ErrorCode, SessionEndedParams, SessionId, SessionReadyParams, ToolCallId, ToolResultParams, methods,
 };
@@ -187,7 +188,7 @@ impl Executor {
         match delivery {
             Delivery::Ready(..) => {}
             Delivery::Result(session_id, call) => self.result_settled(&session_id, call),
-            Delivery::Reported(session_id, call) => drop(self.reported.remove(&(session_id, call))),
+            Delivery::Reported(session_id, call) => drop(self.take_reported(&(session_id, call))),
             Delivery::Ended(session_id) => self.forget_session(&session_id),
         }
     }
@@ -205,7 +206,7 @@ impl Executor {
                 self.result_settled(&session_id, call);
             }
             Delivery::Reported(session_id, call) => {
-                if let Some(result) = self.reported.remove(&(session_id, call)) {
+                if let Some(result) = self.take_reported(&(session_id, call)) {
                     self.result_lost(&result, error);
                 }
             }
@@ -217,12 +218,22 @@ impl Executor {
     /// Takes a result that no session has a record of, to be delivered as it is.
     pub(super) fn deliver_reported(&mut self, result: ToolResultParams) -> Result<(), CallError> {
         let key = (result.session_id.clone(), result.tool_call_id.clone());
-        if self.reported.len() >= MAX_REPORTED && !self.reported.contains_key(&key) {
+        let full = self.reported.len() >= MAX_REPORTED || self.held_bytes >= self.config.max_held_bytes;
+        if full && !self.reported.contains_key(&key) {
             return Err(CallError::Send(Misuse::Backlog(self.reported.len())));
         }
+        self.take_reported(&key);
+        self.held_bytes += result_weight(&result);
         self.reported.insert(key.clone(), Arc::new(result));
         self.deliver(Delivery::Reported(key.0, key.1));
         Ok(())
+    }
+
+    /// Takes a result back that no session has a record of.
+    fn take_reported(&mut self, key: &(SessionId, ToolCallId)) -> Option<Arc<ToolResultParams>> {
+        let result = self.reported.remove(key)?;
+        self.held_bytes -= result_weight(&result);
+        Some(result)
     }
 
     /// Gives up what a session has recorded and the harness has not accepted.
@@ -236,6 +247,7 @@ impl Executor {
     /// Gives up what was handed in and the harness has not accepted.
     pub(super) fn lose_reported(&mut self) {
         for (key, result) in std::mem::take(&mut self.reported) {
+            self.held_bytes -= result_weight(&result);
             self.under_way.remove(&Delivery::Reported(key.0, key.1));
             self.result_lost(&result, RequestError::Disconnected);
         }

@@ -62,6 +62,8 @@ pub struct Executor {
     /// The capabilities that the harness was told last, on the present connection.
     pub(super) advertised: Option<Capabilities>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
+    /// Bytes of open calls and of results that are not accepted, over all sessions and of none.
+    pub(super) held_bytes: usize,
     /// Offers made to the application so far.
     pub(super) offers: u64,
     /// Results that the application handed in and no session has a record of.
@@ -101,6 +103,7 @@ impl Executor {
             methods: BTreeSet::new(),
             advertised: None,
             sessions: BTreeMap::new(),
+            held_bytes: 0,
             offers: 0,
             reported: BTreeMap::new(),
             call_deadlines: BTreeSet::new(),
@@ -142,6 +145,11 @@ impl Executor {
     /// Best-effort notifications that were dropped because too much waited already.
     pub fn dropped_previews(&self) -> u64 {
         self.dropped_previews
+    }
+
+    /// Bytes that open tool calls and undelivered results hold, about: see [`Config::max_held_bytes`].
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 
     /// What the executor advertises: the configured capabilities, and those that its tools bring.
@@ -396,9 +404,9 @@ impl Executor {
         if self.outputs.is_empty() { self.clock_deadline() } else { Some((self.now, Reason::OutputQueued)) }
     }
 
-    /// Answers that wait to be written: see [`Peer::queued_answers`].
-    pub fn queued_answers(&self) -> usize {
-        self.peer.queued_answers()
+    /// Whether the peer must take answers before anything more is read: see [`Peer::has_too_many_answers`].
+    pub fn has_too_many_answers(&self) -> bool {
+        self.peer.has_too_many_answers()
     }
 }
 

@@ -79,10 +79,32 @@ pub struct Config {
     pub delivery_max_delay: Duration,
     /// How long [`Executor::stop`] waits for what is still to be delivered, connected or not.
     pub stop_grace: Duration,
+    /// Sessions at a time, those included that are being taken down. At the bound an offer is answered
+    /// `executor_busy`, retryable, before the application sees it.
+    pub max_sessions: usize,
     /// Tool calls of one session that may be open or undelivered at a time.
-    /// At the bound a call is answered `executor_busy`.
+    /// At the bound a call is answered `executor_busy`, retryable.
     pub max_open_calls: usize,
+    /// Bytes that the tool calls of one session may hold at a time: the input of those that are open, and
+    /// the results that the harness has not accepted. A call that comes while there are that many
+    /// is answered `executor_busy`, retryable. The result of a call that was taken always is, too.
+    pub max_session_bytes: usize,
+    /// The same for all sessions together, and for what [`Executor::report_tool_result`] was handed
+    /// without a record: that is [`Misuse::Backlog`] at the bound.
+    pub max_held_bytes: usize,
 }
+
+/// The default of [`Config::max_sessions`].
+pub const MAX_SESSIONS: usize = 1024;
+
+/// The default of [`Config::max_open_calls`].
+pub const MAX_OPEN_CALLS: usize = 1024;
+
+/// The default of [`Config::max_session_bytes`].
+pub const MAX_SESSION_BYTES: usize = 8 << 20;
+
+/// The default of [`Config::max_held_bytes`].
+pub const MAX_HELD_BYTES: usize = 32 << 20;
 
 impl Config {
     /// The contract's defaults.
@@ -103,7 +125,10 @@ impl Config {
             delivery_base_delay: Duration::from_millis(defaults::TOOL_RESULT_RETRY_BASE_DELAY_MS),
             delivery_max_delay: Duration::from_millis(defaults::TOOL_RESULT_RETRY_MAX_DELAY_MS),
             stop_grace: Duration::from_secs(5),
-            max_open_calls: 1024,
+            max_sessions: MAX_SESSIONS,
+            max_open_calls: MAX_OPEN_CALLS,
+            max_session_bytes: MAX_SESSION_BYTES,
+            max_held_bytes: MAX_HELD_BYTES,
         }
     }
 }

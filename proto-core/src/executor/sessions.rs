@@ -33,6 +33,8 @@ pub(super) struct Session {
     /// The reason of `session.ended`, once the application has said it.
     pub(super) ended: Option<String>,
     pub(super) calls: CallTable<OpenCall>,
+    /// What the open calls weigh.
+    pub(super) open_bytes: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +62,11 @@ impl Session {
     /// Results that the harness has not accepted yet.
     pub(super) fn undelivered(&self) -> usize {
         self.calls.unsettled_len()
+    }
+
+    /// Bytes of its open calls, and of its results that the harness has not accepted yet.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.open_bytes + self.calls.unsettled_bytes()
     }
 
     /// Takes over what a repeated assignment says of the work and its lease.
@@ -99,6 +106,7 @@ impl Executor {
     }
 
     pub(super) fn assign_came(&mut self, id: InboundId, params: SessionAssignParams) {
+        let full = self.sessions.len() >= self.config.max_sessions;
         let mut known = self.sessions.get_mut(&params.session_id);
         if let Some(session) = &mut known
             && matches!(session.phase, Phase::Assigning(_) | Phase::Active)
@@ -131,6 +139,10 @@ impl Executor {
                 self.session_deadlines.insert((self.now + within, params.session_id.clone()));
                 *offer = Some(Box::new(Offer { params, requests: vec![id] }));
             }
+            None if full => {
+                let error = ErrorCode::ExecutorBusy.error("this executor has no room for another session now");
+                self.peer.refuse(id, &error.with_retryable(true));
+            }
             None => {
                 let within = duration(params.deadline_ms).unwrap_or(DEFAULT_ANSWER_WITHIN);
                 self.session_deadlines.insert((self.now + within, params.session_id.clone()));
@@ -152,6 +164,7 @@ impl Executor {
             ready: false,
             ended: None,
             calls: CallTable::new(self.rng.next_u64()),
+            open_bytes: 0,
         };
         self.sessions.insert(params.session_id.clone(), session);
         self.emit(Event::SessionAssign { offer, params: Box::new(params) });
@@ -359,7 +372,8 @@ impl Executor {
     }
 
     pub(super) fn forget_session(&mut self, session_id: &SessionId) {
-        self.sessions.remove(session_id);
+        let session = self.sessions.remove(session_id);
+        self.held_bytes -= session.map_or(0, |session| session.held_bytes());
         self.forget_work(session_id);
     }
 
@@ -391,7 +405,9 @@ impl Executor {
         if let Some(session) = self.sessions.get_mut(session_id) {
             session.phase = Phase::Lost(None);
             session.ready = false;
+            self.held_bytes -= session.held_bytes();
             session.calls = CallTable::new(seed);
+            session.open_bytes = 0;
         }
         self.emit_stop(session_id, reason, None);
     }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test panics on purpose")]
 
 mod back_off;
+mod bounds;
 mod calls;
 mod capabilities;
 mod connection;

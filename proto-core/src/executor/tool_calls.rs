@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::delivery::Delivery;
 use super::machine::Executor;
 use super::sessions::{Phase, duration, not_active};
-use super::{CallError, CancelCause, Event};
-use crate::calls::Known;
+use super::{CallError, CancelCause, Config, Event};
+use crate::calls::{Known, tool_call_weight};
 use crate::contract::{
     Ack, ErrorCode, ErrorReason, JSONRPCError, SessionId, ToolCallId, ToolCallParams, ToolCancelParams,
     ToolCancelResult, ToolProgressParams, ToolResultParams, methods,
@@ -22,12 +22,15 @@ pub(super) struct OpenCall {
     accepted: bool,
     started: Time,
     deadline: Option<Time>,
+    /// What it counts against the bounds in bytes.
+    bytes: usize,
 }
 
 impl Executor {
     pub(super) fn call_came(&mut self, id: InboundId, params: ToolCallParams) {
         let served = self.serves_tool(&params.tool);
-        let (draining, max_open) = (self.stopping.is_some(), self.config.max_open_calls);
+        let Config { max_open_calls, max_session_bytes, max_held_bytes, .. } = self.config;
+        let no_room = self.stopping.is_some() || self.held_bytes >= max_held_bytes;
         let Some(session) = self.sessions.get_mut(&params.session_id) else {
             return self.peer.refuse(id, &not_active(&params.session_id));
         };
@@ -60,7 +63,10 @@ impl Executor {
             let error = ErrorCode::CapabilityUnavailable.error(message);
             return self.peer.refuse(id, &error.with_capability(format!("tool:{}", params.tool)));
         }
-        if draining || session.calls.open_len() + session.undelivered() >= max_open || session.calls.is_full() {
+        let full = session.calls.open_len() + session.undelivered() >= max_open_calls
+            || session.held_bytes() >= max_session_bytes
+            || session.calls.is_full();
+        if no_room || full {
             let error = ErrorCode::ExecutorBusy.error("no more tool calls can be taken here now");
             return self.peer.refuse(id, &error.with_retryable(!session.calls.is_full()));
         }
@@ -69,7 +75,10 @@ impl Executor {
             let key = (deadline, params.session_id.clone(), params.tool_call_id.clone());
             self.call_deadlines.insert(key);
         }
-        let call = OpenCall { unanswered: vec![id], accepted: false, started: self.now, deadline };
+        let bytes = tool_call_weight(&params);
+        session.open_bytes += bytes;
+        self.held_bytes += bytes;
+        let call = OpenCall { unanswered: vec![id], accepted: false, started: self.now, deadline, bytes };
         session.calls.open(params.tool_call_id.clone(), call);
         self.emit(Event::ToolCall(Box::new(params)));
     }
@@ -100,8 +109,10 @@ impl Executor {
         if self.open_call(session_id, tool_call_id)?.accepted {
             return Err(no_call(session_id, tool_call_id));
         }
-        let call = self.sessions.get_mut(session_id).and_then(|session| session.calls.withdraw(tool_call_id));
-        let Some(call) = call else { return Err(no_call(session_id, tool_call_id)) };
+        let Some(session) = self.sessions.get_mut(session_id) else { return Err(no_call(session_id, tool_call_id)) };
+        let Some(call) = session.calls.withdraw(tool_call_id) else { return Err(no_call(session_id, tool_call_id)) };
+        session.open_bytes -= call.bytes;
+        self.held_bytes -= call.bytes;
         self.clear_call_deadline(session_id, tool_call_id, call.deadline);
         for id in call.unanswered {
             self.peer.refuse(id, error);
@@ -125,9 +136,11 @@ impl Executor {
         }
         let elapsed = self.now.saturating_since(started).as_millis();
         result.duration_ms.get_or_insert(i64::try_from(elapsed).unwrap_or(i64::MAX));
-        let session = self.sessions.get_mut(&session_id);
-        let finished = session.and_then(|session| session.calls.finish(&call_id, Arc::new(result)));
-        if let Some(call) = finished {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return Ok(()) };
+        let held = session.held_bytes();
+        if let Some(call) = session.calls.finish(&call_id, Arc::new(result)) {
+            session.open_bytes -= call.bytes;
+            self.held_bytes = self.held_bytes - held + session.held_bytes();
             self.clear_call_deadline(&session_id, &call_id, call.deadline);
             self.deliver(Delivery::Result(session_id, call_id));
         }
@@ -178,7 +191,9 @@ impl Executor {
 
     pub(super) fn result_settled(&mut self, session_id: &SessionId, call: ToolCallId) {
         if let Some(session) = self.sessions.get_mut(session_id) {
+            let held = session.held_bytes();
             session.calls.settle(call);
+            self.held_bytes = self.held_bytes - held + session.held_bytes();
             self.end_when_delivered(session_id);
         }
     }

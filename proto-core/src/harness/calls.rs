@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::peer::{Binding, ExecutorPeer, Tag};
 use super::sessions::{over, unbound, unless_unconnected};
 use super::{CallError, Completion};
-use crate::calls::{CallTable, Known};
+use crate::calls::{CallTable, Known, tool_call_weight};
 use crate::contract::{
     Ack, AnyResult, ContentBlock, ErrorCode, SessionId, ToolCallId, ToolCallParams, ToolCancelParams, ToolCancelResult,
     ToolOutcome, ToolResultParams, methods,
@@ -45,6 +45,14 @@ enum Delivery {
 impl OpenCall {
     fn take_waiters(&mut self) -> impl Iterator<Item = u64> + use<> {
         self.waiter.take().into_iter().chain(std::mem::take(&mut self.more_waiters))
+    }
+
+    /// What it counts against [`Config::max_unacknowledged_bytes`](super::Config::max_unacknowledged_bytes).
+    fn unacknowledged_bytes(&self) -> usize {
+        match &self.delivery {
+            Delivery::Unacknowledged { params, .. } => tool_call_weight(params),
+            Delivery::Acknowledged | Delivery::GivenUp => 0,
+        }
     }
 
     /// Whether somebody waits for it: only then does it count as open.
@@ -88,7 +96,8 @@ impl ExecutorPeer {
         if let Some(reason) = session.stopping() {
             return Err(over(&params.session_id, reason));
         }
-        if open >= max_open || (session.calls.is_full() && !given_up) {
+        let much_waits = self.unacknowledged_bytes >= self.config.max_unacknowledged_bytes;
+        if open >= max_open || much_waits || (session.calls.is_full() && !given_up) {
             return Err(CallError::Send(Misuse::Backlog(open)));
         }
         let number = session.number;
@@ -96,6 +105,7 @@ impl ExecutorPeer {
         if let Some(session) = self.sessions.get_mut(&params.session_id) {
             let delivery = Delivery::Unacknowledged { params: Box::new(params), request, may_have_arrived: given_up };
             let call = OpenCall { delivery, waiter: Some(token), more_waiters: Vec::new() };
+            self.unacknowledged_bytes += call.unacknowledged_bytes();
             session.calls.open(call_id.clone(), call);
             self.open_calls += 1;
         }
@@ -121,6 +131,7 @@ impl ExecutorPeer {
         let Delivery::Unacknowledged { request, may_have_arrived, .. } = &mut call.delivery else { return };
         let error = match outcome {
             Ok(AnyResult::ToolCall(Ack { accepted: true })) => {
+                self.unacknowledged_bytes -= call.unacknowledged_bytes();
                 call.delivery = Delivery::Acknowledged;
                 return;
             }
@@ -148,6 +159,7 @@ impl ExecutorPeer {
         if call.counts() {
             self.open_calls -= 1;
         }
+        self.unacknowledged_bytes -= call.unacknowledged_bytes();
         call.delivery = Delivery::GivenUp;
         for token in call.take_waiters() {
             self.done(token, Err(error.clone()));
@@ -172,6 +184,7 @@ impl ExecutorPeer {
     }
 
     fn end_call(&mut self, mut call: OpenCall, error: &CallError) {
+        self.unacknowledged_bytes -= call.unacknowledged_bytes();
         if call.counts() {
             self.open_calls -= 1;
         }
@@ -215,6 +228,7 @@ impl ExecutorPeer {
         let result = Arc::new(result);
         let Some(mut call) = session.calls.finish(&result.tool_call_id, Arc::clone(&result)) else { return };
         session.calls.settle(result.tool_call_id.clone());
+        self.unacknowledged_bytes -= call.unacknowledged_bytes();
         if call.counts() {
             self.open_calls -= 1;
         }

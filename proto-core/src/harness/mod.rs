@@ -58,7 +58,14 @@ pub struct Config {
     pub max_executors: usize,
     /// Open calls of one executor. At the bound a call is [`Misuse::Backlog`].
     pub max_open_calls: usize,
+    /// Bytes of calls of one executor that are kept because it has not acknowledged them: they wait their turn, or
+    /// for its return. A call that comes while there are that many is [`Misuse::Backlog`].
+    pub max_unacknowledged_bytes: usize,
 }
+
+/// The default of [`Config::max_unacknowledged_bytes`]: half of what the frames may hold that wait
+/// their turn, so that calls which are sent again on a new connection have room there.
+pub const MAX_UNACKNOWLEDGED_BYTES: usize = 8 << 20;
 
 impl Config {
     /// The same, with every value in the range that works:
@@ -123,6 +130,7 @@ impl Default for Config {
             },
             max_executors: 10_000,
             max_open_calls: 4096,
+            max_unacknowledged_bytes: MAX_UNACKNOWLEDGED_BYTES,
         }
     }
 }

@@ -67,6 +67,8 @@ pub struct ExecutorPeer {
     pub(super) bindings: u64,
     /// Calls that somebody waits for, over all sessions.
     pub(super) open_calls: usize,
+    /// What the calls weigh that are not acknowledged.
+    pub(super) unacknowledged_bytes: usize,
     /// Calls that nobody waits for any more, oldest first.
     pub(super) given_up: VecDeque<(Binding, ToolCallId)>,
     /// Sessions that were told to stop, and when they count as ended all the same.
@@ -105,6 +107,7 @@ impl ExecutorPeer {
             sessions: BTreeMap::new(),
             bindings: 0,
             open_calls: 0,
+            unacknowledged_bytes: 0,
             given_up: VecDeque::new(),
             stop_deadlines: BTreeSet::new(),
             wall_clock: (Duration::ZERO, now),
@@ -455,9 +458,9 @@ impl ExecutorPeer {
         if self.outputs.is_empty() { self.clock_deadline() } else { Some((self.now, Reason::OutputQueued)) }
     }
 
-    /// Answers that wait to be written: see [`Peer::queued_answers`].
-    pub fn queued_answers(&self) -> usize {
-        self.peer.queued_answers()
+    /// Whether the peer must take answers before anything more is read: see [`Peer::has_too_many_answers`].
+    pub fn has_too_many_answers(&self) -> bool {
+        self.peer.has_too_many_answers()
     }
 }
 

@@ -41,4 +41,6 @@ mod peer;
 mod tests;
 
 pub use id::RequestId;
-pub use peer::{Config, Counters, Event, InboundId, Input, Misuse, Output, Peer, RequestError, Side};
+pub use peer::{
+    Config, Counters, Event, InboundId, Input, MAX_WAITING_BYTES, Misuse, Output, Peer, RequestError, Side,
+};

@@ -1,6 +1,6 @@
-//! Frames that wait to be written.
+//! Frames that wait to be written, and requests that wait to be among them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A frame, and what it is to whoever bounds the queue.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub(super) struct Outbox {
     queue: VecDeque<Queued>,
     bytes: usize,
     answers: usize,
+    answer_bytes: usize,
+    requests: usize,
 }
 
 impl Outbox {
@@ -43,7 +45,14 @@ impl Outbox {
 
     fn push(&mut self, frame: String, kind: Kind) {
         self.bytes += frame.len();
-        self.answers += usize::from(kind == Kind::Answer);
+        match kind {
+            Kind::Answer => {
+                self.answers += 1;
+                self.answer_bytes += frame.len();
+            }
+            Kind::Request(_) => self.requests += 1,
+            Kind::Notification => {}
+        }
         self.queue.push_back(Queued { frame, kind });
     }
 
@@ -59,10 +68,17 @@ impl Outbox {
         withdrawn.map(|queued| self.taken(queued)).is_some()
     }
 
-    fn taken(&mut self, queued: Queued) -> String {
-        self.bytes -= queued.frame.len();
-        self.answers -= usize::from(queued.kind == Kind::Answer);
-        queued.frame
+    fn taken(&mut self, Queued { frame, kind }: Queued) -> String {
+        self.bytes -= frame.len();
+        match kind {
+            Kind::Answer => {
+                self.answers -= 1;
+                self.answer_bytes -= frame.len();
+            }
+            Kind::Request(_) => self.requests -= 1,
+            Kind::Notification => {}
+        }
+        frame
     }
 
     pub(super) fn clear(&mut self) {
@@ -83,5 +99,48 @@ impl Outbox {
 
     pub(super) fn answers(&self) -> usize {
         self.answers
+    }
+
+    pub(super) fn requests(&self) -> usize {
+        self.requests
+    }
+
+    pub(super) fn answer_bytes(&self) -> usize {
+        self.answer_bytes
+    }
+}
+
+/// Requests that wait for a place in flight, with their frames: the lowest number goes first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waiting {
+    frames: BTreeMap<u64, String>,
+    bytes: usize,
+}
+
+impl Waiting {
+    pub(super) fn push(&mut self, number: u64, frame: String) {
+        self.bytes += frame.len();
+        self.frames.insert(number, frame);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(u64, String)> {
+        let (number, frame) = self.frames.pop_first()?;
+        self.bytes -= frame.len();
+        Some((number, frame))
+    }
+
+    /// Whether it was there.
+    pub(super) fn remove(&mut self, number: u64) -> bool {
+        let removed = self.frames.remove(&number);
+        self.bytes -= removed.as_ref().map_or(0, String::len);
+        removed.is_some()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 }

@@ -9,7 +9,7 @@ use super::decode::{self, Frame, Oversized, Verdict};
 use super::encode;
 use super::id::{RequestId, own_number};
 use super::inbound::Inbound;
-use super::outbox::Outbox;
+use super::outbox::{Outbox, Waiting};
 use crate::contract::{
     AnyParams, AnyResult, Direction, ErrorCode, JSONRPCError, Method, NotificationMethod, RequestMethod, defaults,
 };
@@ -50,12 +50,19 @@ pub struct Config {
     /// ones wait their turn, and their time-out already runs.
     pub max_inflight: usize,
     /// Requests that may wait their turn. At the bound a request is [`Misuse::Backlog`].
+    /// What must get through (cancel, stop, `executor.*`) does not wait: it has the same number for itself.
     pub max_waiting: usize,
+    /// Bytes of frames that may wait their turn. A request that comes while there are
+    /// that many is [`Misuse::Backlog`].
+    pub max_waiting_bytes: usize,
     /// Requests of the other side that may be unanswered at a time. At the bound
     /// they are answered -32009 (retryable); cancel, stop and `executor.*` get
     /// as many again before they are.
     pub max_inbound: usize,
 }
+
+/// The default of [`Config::max_waiting_bytes`].
+pub const MAX_WAITING_BYTES: usize = 16 << 20;
 
 impl Config {
     /// The contract's limits.
@@ -66,6 +73,7 @@ impl Config {
             max_frame_bytes: defaults::MAX_CONTROL_FRAME_BYTES,
             max_inflight: 64,
             max_waiting: 4096,
+            max_waiting_bytes: MAX_WAITING_BYTES,
             max_inbound: 64,
         }
     }
@@ -206,8 +214,7 @@ pub struct Peer<T> {
     next_number: u64,
     pending: BTreeMap<u64, Pending<T>>,
     expiries: BTreeSet<(Time, u64)>,
-    /// Requests that wait for a place in flight, with their frames: the lowest number goes first.
-    waiting: BTreeMap<u64, String>,
+    waiting: Waiting,
     inflight: usize,
     inbound: Inbound,
     outbox: Outbox,
@@ -226,7 +233,7 @@ impl<T> Peer<T> {
             next_number: 1,
             pending: BTreeMap::new(),
             expiries: BTreeSet::new(),
-            waiting: BTreeMap::new(),
+            waiting: Waiting::default(),
             inflight: 0,
             inbound: Inbound::default(),
             outbox: Outbox::default(),
@@ -270,12 +277,16 @@ impl<T> Peer<T> {
         self.outbox.bytes()
     }
 
-    /// Answers that wait to be written. A driver that reads no further while
-    /// there are many makes a peer that asks take its answers first; a peer that
-    /// keeps to the in-flight bound never has that many. Requests of ours must
-    /// not stop the reading: two sides that ask at once would wait for each other.
-    pub fn queued_answers(&self) -> usize {
-        self.outbox.answers()
+    /// Whether so many answers wait to be written that nothing more should be read: the other
+    /// side must take its answers first. Four times as many as it may have requests in flight, or
+    /// the bytes of as many full frames. One that keeps to the bound for requests in flight
+    /// never gets there. Requests of ours must not stop the reading: two sides that ask at
+    /// once would wait for each other.
+    pub fn has_too_many_answers(&self) -> bool {
+        let Config { max_inbound, max_frame_bytes, .. } = self.config;
+        let in_flight = max_inbound.saturating_mul(1 + RESERVE);
+        self.outbox.answers() > in_flight.saturating_mul(4)
+            || self.outbox.answer_bytes() > in_flight.saturating_mul(max_frame_bytes)
     }
 
     /// A connection is there. One that was there before is gone.
@@ -297,7 +308,7 @@ impl<T> Peer<T> {
     fn forget_connection(&mut self) {
         self.connection = None;
         self.outbox.clear();
-        self.waiting.clear();
+        self.waiting = Waiting::default();
         self.inflight = 0;
         self.inbound = Inbound::default();
     }
@@ -337,7 +348,7 @@ impl<T> Peer<T> {
     }
 
     fn admit(&mut self, id: RequestId, params: AnyParams) -> Option<Event<T>> {
-        let share = if has_reserve(params.method()) { 2 } else { 1 };
+        let share = if has_reserve(params.method()) { 1 + RESERVE } else { 1 };
         let bound = self.config.max_inbound.saturating_mul(share);
         if self.inbound.open >= bound {
             self.counters.busy_answers += 1;
@@ -390,7 +401,7 @@ impl<T> Peer<T> {
             return None;
         };
         self.expiries.remove(&(pending.expires, number));
-        if self.waiting.remove(&number).is_none() {
+        if !self.waiting.remove(number) {
             self.free_place();
         }
         Some(Event::Response { tag: pending.tag, outcome })
@@ -399,11 +410,21 @@ impl<T> Peer<T> {
     /// One request less is in flight: the next one that waits goes out.
     fn free_place(&mut self) {
         self.inflight = self.inflight.saturating_sub(1);
-        while self.inflight < self.config.max_inflight {
-            let Some((number, frame)) = self.waiting.pop_first() else { break };
+        self.fill_places();
+    }
+
+    fn fill_places(&mut self) {
+        while self.taken_places() < self.config.max_inflight {
+            let Some((number, frame)) = self.waiting.pop() else { break };
             self.outbox.request(number, frame);
             self.inflight += 1;
         }
+    }
+
+    /// A request that has ended has its place for as long as it waits to be written: a peer
+    /// that reads nothing does not make room by that.
+    fn taken_places(&self) -> usize {
+        self.inflight.max(self.outbox.requests())
     }
 
     /// Sends a request; its response carries `tag`. It times out after the
@@ -445,16 +466,17 @@ impl<T> Peer<T> {
             return Err(Misuse::NotConnected);
         }
         self.now = self.now.max(now);
-        let waits = self.inflight >= self.config.max_inflight && !has_reserve(method);
-        if waits && self.waiting.len() >= self.config.max_waiting {
-            return Err(Misuse::Backlog(self.waiting.len()));
+        let full = self.taken_places() >= self.config.max_inflight;
+        let waits = full && !has_reserve(method);
+        if full {
+            self.require_room(waits)?;
         }
         self.next_number += 1;
         let expires = self.now + timeout;
         self.expiries.insert((expires, number));
         self.pending.insert(number, Pending { method, tag, expires, timeout });
         if waits {
-            self.waiting.insert(number, frame);
+            self.waiting.push(number, frame);
         } else {
             self.inflight += 1;
             self.outbox.request(number, frame);
@@ -462,10 +484,18 @@ impl<T> Peer<T> {
         Ok(number)
     }
 
+    /// Whether a further request can be taken: one that would wait its turn, or one that has a reserve.
+    fn require_room(&self, waits: bool) -> Result<(), Misuse> {
+        let Config { max_inflight, max_waiting, max_waiting_bytes, .. } = self.config;
+        let ahead = if waits { self.waiting.len() } else { self.taken_places().saturating_sub(max_inflight) };
+        let has_room = ahead < max_waiting && !(waits && self.waiting.bytes() >= max_waiting_bytes);
+        if has_room { Ok(()) } else { Err(Misuse::Backlog(ahead)) }
+    }
+
     /// Takes back a request that is not on its way yet, and returns its tag:
     /// the other side will never see it. `None` when it has left, or has ended.
     pub fn withdraw(&mut self, number: u64) -> Option<T> {
-        if self.waiting.remove(&number).is_none() {
+        if !self.waiting.remove(number) {
             if !self.outbox.withdraw(number) {
                 return None;
             }
@@ -563,7 +593,11 @@ impl<T> Peer<T> {
     /// The next frame to write, oldest first.
     #[must_use]
     pub fn next_frame(&mut self) -> Option<String> {
-        self.outbox.pop()
+        let frame = self.outbox.pop();
+        if self.waiting.len() > 0 {
+            self.fill_places();
+        }
+        frame
     }
 
     /// When the next request of ours expires.
@@ -584,6 +618,9 @@ impl<T> Peer<T> {
         self.settle(Some(number), Err(RequestError::Timeout(timeout)))
     }
 }
+
+/// What must get through may be in flight this many times as often again.
+const RESERVE: usize = 1;
 
 /// Methods that must get through when everything else is full.
 fn has_reserve(method: Method) -> bool {

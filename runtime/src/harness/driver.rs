@@ -19,7 +19,7 @@ use super::{HarnessEvent, Shared};
 use crate::client::RequestContext;
 use crate::runtime::Timer;
 use crate::task::{self, Caught};
-use crate::wire::{MAX_QUEUED_ANSWERS, Progress, Wire};
+use crate::wire::{Progress, Wire};
 
 /// Rounds that one poll makes before it lets other tasks run.
 const MAX_ROUNDS: usize = 16;
@@ -112,7 +112,7 @@ impl Driver {
     /// Reads from the connection and feeds the machine.
     fn receive(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
         let Some(wire) = &mut self.wire else { return false };
-        if self.shared.lock().machine.queued_answers() > MAX_QUEUED_ANSWERS {
+        if self.shared.lock().machine.has_too_many_answers() {
             return false; // goes on when the drain has taken some of them
         }
         let read = wire.poll_receive(cx, now);

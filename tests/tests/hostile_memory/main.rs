@@ -11,8 +11,9 @@ use std::net::TcpListener;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use bma_runtime_tokio::proto::executor::MAX_HELD_BYTES;
 use bma_runtime_tokio::proto::harness::CallError;
-use bma_runtime_tokio::proto::rpc::Misuse;
+use bma_runtime_tokio::proto::rpc::{MAX_WAITING_BYTES, Misuse};
 use bma_tests::exchange_suite::{Count, assignment, command, on_a_thread, start};
 use bma_tests::support::raw::Raw;
 use bma_tests::support::watched::Watched;
@@ -22,8 +23,11 @@ use support::{Good, Target, accept, runtime, victim};
 /// What one flood may cost, above what is held anyway.
 const MAX_GROWTH: usize = 64 << 20;
 
-/// Sends until nothing is taken any more, or this much was.
+/// What one flood sends.
 const ENOUGH: usize = 24 << 20;
+
+/// Sessions that are flooded with calls, so that no single one's bound is what counts.
+const SESSIONS: usize = 16;
 
 static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
@@ -56,13 +60,13 @@ async fn measured<T>(what: &str, allowed: usize, work: impl Future<Output = T>) 
     outcome
 }
 
-/// Writes without reading. How much was taken.
-fn flood(raw: &mut Raw, message: Message) -> usize {
+/// Writes without reading, until nothing is taken any more or this much was. How much was taken.
+fn flood(raw: &mut Raw, enough: usize, message: Message) -> usize {
     raw.stream.set_write_timeout(Some(Duration::from_millis(700))).unwrap();
     let mut sent = 0;
     for number in 0.. {
         let text = message(number);
-        if sent > ENOUGH || raw.text(&text).is_err() {
+        if sent > enough || raw.text(&text).is_err() {
             break;
         }
         sent += text.len();
@@ -117,7 +121,7 @@ async fn floods_to_the_harness_cost_a_bounded_amount() {
     for (name, message) in to_harness {
         // Nobody reads these: at their bound the oldest are dropped.
         let _unread = good.executor.events();
-        let flooded = good.attacked(move |target| flood(&mut registered(&target), message));
+        let flooded = good.attacked(move |target| flood(&mut registered(&target), ENOUGH, message));
         let sent = measured(&format!("{name} to the harness"), MAX_GROWTH, flooded).await;
         println!("    {} KiB were taken", sent >> 10);
     }
@@ -176,8 +180,8 @@ async fn calls_of_an_executor_that_reads_none_are_bounded() {
     good.finish().await;
 }
 
-/// Of calls, 1,024 of a session are taken before the rest is told to come later,
-/// and each is held by its result and by the frame that waits to be sent.
+/// Calls are taken up to a bound in bytes, of their session and of all sessions; the rest is told to
+/// come later. A result is held by itself, and by the frame that waits to be sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn floods_to_the_client_cost_a_bounded_amount() {
     let _alone = ONE_AT_A_TIME.lock().await;
@@ -186,33 +190,38 @@ async fn floods_to_the_client_cost_a_bounded_amount() {
     let client = victim(&watched, &listener);
     let started = client.clone();
     tokio::spawn(async move { started.start().await.map(drop) });
-    let to_client: [(&str, Message); 5] = [
-        ("sessions", |n| {
+    const CALLS_GROWTH: usize = MAX_HELD_BYTES + MAX_WAITING_BYTES + (32 << 20);
+    let to_client: [(&str, usize, usize, Message); 5] = [
+        ("calls", 4 * CALLS_GROWTH, CALLS_GROWTH, |n| {
+            let session = n % SESSIONS;
+            if n < SESSIONS {
+                return format!(
+                    r#"{{"jsonrpc":"2.0","id":{n},"method":"session.assign","params":{{"session_id":"c{session}","work_id":"w",
+                    "environment_id":"","lease":{{"token":"l"}}}}}}"#
+                );
+            }
+            format!(
+                r#"{{"jsonrpc":"2.0","id":{n},"method":"tool.call","params":{{"session_id":"c{session}",
+                "tool_call_id":"c{n}","tool":"bash","input":{{"command":"{}"}}}}}}"#,
+                "x".repeat(30_000)
+            )
+        }),
+        ("sessions", ENOUGH, MAX_GROWTH, |n| {
             format!(
                 r#"{{"jsonrpc":"2.0","id":{n},"method":"session.assign","params":{{"session_id":"s{n}","work_id":"w",
                 "environment_id":"","lease":{{"token":"l"}}}}}}"#
             )
         }),
-        ("calls", |n| {
-            if n == 0 {
-                return r#"{"jsonrpc":"2.0","id":0,"method":"session.assign","params":{"session_id":"s","work_id":"w",
-                    "environment_id":"","lease":{"token":"l"}}}"#
-                    .to_owned();
-            }
-            format!(
-                r#"{{"jsonrpc":"2.0","id":{n},"method":"tool.call","params":{{"session_id":"s","tool_call_id":"c{n}",
-                "tool":"bash","input":{{"command":"{}"}}}}}}"#,
-                "x".repeat(4_000)
-            )
-        }),
-        ("cancels", |n| {
+        ("cancels", ENOUGH, MAX_GROWTH, |n| {
             format!(
                 r#"{{"jsonrpc":"2.0","id":{n},"method":"tool.cancel","params":{{"session_id":"s","tool_call_id":"{}"}}}}"#,
                 "c".repeat(4_000)
             )
         }),
-        ("unknown methods", |n| format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"{}"}}"#, "m".repeat(4_000))),
-        ("drains", |n| {
+        ("unknown methods", ENOUGH, MAX_GROWTH, |n| {
+            format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"{}"}}"#, "m".repeat(4_000))
+        }),
+        ("drains", ENOUGH, MAX_GROWTH, |n| {
             format!(
                 r#"{{"jsonrpc":"2.0","id":{n},"method":"executor.drain","params":{{"reason":"{}"}}}}"#,
                 "r".repeat(4_000)
@@ -220,15 +229,15 @@ async fn floods_to_the_client_cost_a_bounded_amount() {
         }),
     ];
     let mut listener = listener;
-    for (name, message) in to_client {
+    for (name, enough, allowed, message) in to_client {
         // Nobody reads these either.
         let _unread = client.events();
         let flooded = on_a_thread(move || {
             let mut raw = accept(&listener).unwrap();
-            let sent = flood(&mut raw, message);
+            let sent = flood(&mut raw, enough, message);
             (listener, sent)
         });
-        let (again, sent) = measured(&format!("{name} to the client"), MAX_GROWTH, flooded).await;
+        let (again, sent) = measured(&format!("{name} to the client"), allowed, flooded).await;
         listener = again;
         println!("    {} KiB were taken", sent >> 10);
     }

@@ -232,6 +232,63 @@ fn with_bound(max_open_calls: usize) -> Rig {
     rig
 }
 
+/// A call with 10 KB of input.
+fn ask_large(rig: &mut Rig, id: &str, token: u64) -> Result<ToolCallId, CallError> {
+    let mut params = call_params("s", id);
+    params.input = crate::contract::Json::new(&"x".repeat(10_000)).unwrap();
+    let asked = rig.peer.call_tool(rig.now, params, token);
+    rig.drain();
+    asked
+}
+
+#[test]
+fn calls_that_are_not_acknowledged_are_bounded_in_bytes() {
+    let mut rig = Rig::new(Config { max_unacknowledged_bytes: 20_000, ..Config::default() });
+    rig.attach(Value::Null);
+    rig.request_answered("r");
+    rig.events.clear();
+    rig.assign("s");
+    ask_large(&mut rig, "a", 1).unwrap();
+    ask_large(&mut rig, "b", 2).unwrap();
+    let busy = Err(CallError::Send(Misuse::Backlog(2)));
+    assert_eq!(ask_large(&mut rig, "c", 3), busy);
+    // Once it is acknowledged nothing is kept of it; nor when its result overtakes that.
+    rig.accept("tool.call");
+    ask_large(&mut rig, "c", 3).unwrap();
+    assert_eq!(ask_large(&mut rig, "d", 4), Err(CallError::Send(Misuse::Backlog(3))));
+    rig.report("s", "b", "done");
+    ask_large(&mut rig, "d", 4).unwrap();
+    // While nothing is connected the same holds.
+    rig.disconnect();
+    assert!(ask_large(&mut rig, "e", 5).is_err());
+    let cancel = ToolCancelParams { session_id: session("s"), tool_call_id: call("d"), ..ToolCancelParams::default() };
+    rig.peer.cancel_tool(rig.now, &cancel, 6).unwrap();
+    ask_large(&mut rig, "e", 5).unwrap();
+    assert!(ask_large(&mut rig, "f", 7).is_err());
+    // What ends without a result counts no longer.
+    rig.attach(resume(&["s"]));
+    rig.wait(seconds(31));
+    ask_large(&mut rig, "f", 7).unwrap();
+}
+
+/// What was taken is sent again on a new connection, all of it.
+#[test]
+fn calls_up_to_the_bound_are_all_sent_again() {
+    let mut rig = Rig::with_session("s");
+    rig.disconnect();
+    let mut taken = 0;
+    while ask_large(&mut rig, &format!("c{taken:04}"), taken).is_ok() {
+        taken += 1;
+        assert!(taken < 4_000);
+    }
+    rig.events.clear();
+    rig.attach(resume(&["s"]));
+    for n in 0..taken {
+        assert_eq!(rig.accept("tool.call")["tool_call_id"], format!("c{n:04}"));
+    }
+    assert_eq!(rig.peer.open_calls() as u64, taken);
+}
+
 #[test]
 fn a_call_that_can_never_be_sent_is_refused_also_while_the_executor_is_away() {
     let mut rig = Rig::with_session("s");

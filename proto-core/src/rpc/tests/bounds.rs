@@ -168,6 +168,112 @@ fn the_line_of_waiting_requests_is_bounded() {
 }
 
 #[test]
+fn the_line_of_waiting_requests_is_bounded_in_bytes() {
+    let mut peer = harness();
+    peer.config_mut().max_inflight = 1;
+    peer.config_mut().max_waiting_bytes = 10_000;
+    let large = ProcessListParams { session_id: "s".repeat(6_000).as_str().into() };
+    let mut last = 0;
+    for tag in 0..3 {
+        last = peer.request::<methods::ProcessList>(Time::ORIGIN, &large, tag).unwrap();
+    }
+    let small = ProcessListParams { session_id: "s".into() };
+    let ask = |peer: &mut Peer<u32>| peer.request::<methods::ProcessList>(Time::ORIGIN, &small, 9);
+    assert_eq!(ask(&mut peer), Err(Misuse::Backlog(2)));
+    // Room is there again when one is taken back, and when one has gone out.
+    assert_eq!(peer.withdraw(last), Some(2));
+    last = ask(&mut peer).unwrap();
+    assert_eq!(peer.withdraw(last), Some(9));
+    peer.request::<methods::ProcessList>(Time::ORIGIN, &large, 2).unwrap();
+    assert_eq!(ask(&mut peer), Err(Misuse::Backlog(2)));
+    peer.next_frame().unwrap();
+    peer.accept(r#"{"jsonrpc":"2.0","id":"1","result":{"processes":[]}}"#).unwrap();
+    assert!(ask(&mut peer).is_ok());
+    // Nothing of it is left on the next connection.
+    peer.disconnect();
+    peer.connect();
+    for tag in 0..3 {
+        peer.request::<methods::ProcessList>(Time::ORIGIN, &large, tag).unwrap();
+    }
+    assert_eq!(ask(&mut peer), Err(Misuse::Backlog(2)));
+}
+
+/// Neither time-outs nor answers to what was never sent make room for more.
+#[test]
+fn requests_that_nobody_reads_keep_their_places() {
+    for answered in [false, true] {
+        let mut peer = harness();
+        peer.config_mut().max_inflight = 2;
+        peer.config_mut().max_waiting = 3;
+        let params = ProcessListParams { session_id: "s".into() };
+        let stop = SessionStopParams { session_id: "s".into(), ..SessionStopParams::default() };
+        let mut now = Time::ORIGIN;
+        for number in 1..100 {
+            let _ = peer.request::<methods::ProcessList>(now, &params, number);
+            let _ = peer.request::<methods::SessionStop>(now, &stop, number);
+            if answered {
+                for id in 0..number * 2 {
+                    peer.accept(&format!(r#"{{"jsonrpc":"2.0","id":"{id}","error":{{"code":1,"message":""}}}}"#));
+                }
+            }
+            now = now + Duration::from_secs(31);
+            while peer.expire(now).is_some() {}
+            assert!(peer.queued_frames() <= 2 + 3, "{} frames", peer.queued_frames());
+        }
+        // Once they are read there is room again.
+        while peer.next_frame().is_some() {}
+        peer.request::<methods::ProcessList>(now, &params, 0).unwrap();
+        assert!(peer.next_frame().is_some());
+    }
+}
+
+#[test]
+fn a_request_that_waits_goes_out_when_one_that_has_ended_was_written() {
+    let mut peer = harness();
+    peer.config_mut().max_inflight = 1;
+    let params = ProcessListParams { session_id: "s".into() };
+    peer.request::<methods::ProcessList>(Time::ORIGIN, &params, 1).unwrap();
+    assert!(peer.expire(Time::from_millis(31_000)).is_some());
+    peer.request::<methods::ProcessList>(Time::from_millis(31_000), &params, 2).unwrap();
+    assert!(peer.next_frame().unwrap().contains(r#""id":"1""#));
+    assert!(peer.next_frame().unwrap().contains(r#""id":"2""#));
+}
+
+#[test]
+fn what_must_get_through_has_a_bound_of_its_own() {
+    let mut peer = harness();
+    peer.config_mut().max_inflight = 1;
+    peer.config_mut().max_waiting = 2;
+    let stop = SessionStopParams { session_id: "s".into(), ..SessionStopParams::default() };
+    let ask = |peer: &mut Peer<u32>| peer.request::<methods::SessionStop>(Time::ORIGIN, &stop, 0);
+    for _ in 0..3 {
+        ask(&mut peer).unwrap();
+    }
+    assert_eq!(ask(&mut peer), Err(Misuse::Backlog(2)));
+    peer.next_frame().unwrap();
+    peer.accept(r#"{"jsonrpc":"2.0","id":"1","result":{"stopped":true}}"#).unwrap();
+    assert!(ask(&mut peer).is_ok());
+}
+
+#[test]
+fn a_peer_that_takes_no_answers_is_not_read_any_more() {
+    for (length, most) in [(30_000, 300), (1, 600)] {
+        let mut peer = executor();
+        let mut answers = 0;
+        while !peer.has_too_many_answers() {
+            let Some(Event::Request { id, .. }) = peer.accept(&list("1")) else { panic!("within the bound") };
+            let result = ProcessReadResult { data: "x".repeat(length), ..ProcessReadResult::default() };
+            peer.reply::<methods::ProcessRead>(id, &result);
+            answers += 1;
+            assert!(answers < most, "{} bytes", peer.queued_bytes());
+        }
+        assert!(answers > 128, "one that keeps to the bound for requests in flight never gets there");
+        peer.next_frame().unwrap();
+        assert!(!peer.has_too_many_answers(), "it goes on as soon as there is room");
+    }
+}
+
+#[test]
 fn requests_of_the_other_side_past_the_bound_are_answered_busy() {
     let mut peer = executor();
     peer.config_mut().max_inbound = 2;
