@@ -190,7 +190,7 @@ async fn floods_to_the_client_cost_a_bounded_amount() {
     let client = victim(&watched, &listener);
     let started = client.clone();
     tokio::spawn(async move { started.start().await.map(drop) });
-    const CALLS_GROWTH: usize = MAX_HELD_BYTES + MAX_WAITING_BYTES + (48 << 20);
+    const CALLS_GROWTH: usize = MAX_HELD_BYTES + MAX_WAITING_BYTES + (32 << 20);
     let to_client: [(&str, usize, usize, Message); 5] = [
         ("calls", 4 * CALLS_GROWTH, CALLS_GROWTH, |n| {
             let session = n % SESSIONS;
