@@ -134,12 +134,17 @@ impl Tree {
         }
     }
 
-    fn signal_group(&self, state: &mut State, signal: rustix::process::Signal) -> io::Result<()> {
+    /// Signals the leader's group. `false`: there is no way to any more, and nobody was signalled.
+    fn signal_group(&self, state: &mut State, signal: rustix::process::Signal) -> io::Result<bool> {
         #[cfg(target_os = "linux")]
         if signal::signal_group_of(&self.leader_fd, signal)? {
-            return Ok(());
+            return Ok(true);
         }
-        if self.may_use_id(state) { Group::led_by(self.leader)?.signal(signal) } else { Ok(()) }
+        let may_use_id = self.may_use_id(state);
+        if may_use_id {
+            Group::led_by(self.leader)?.signal(signal)?;
+        }
+        Ok(may_use_id)
     }
 
     /// Whether the leader's number still means the leader.
@@ -234,12 +239,14 @@ impl Processes for Tree {
         let mut state = lock(&self.state);
         // Found before anything is signalled: a member that loses its parent to the signal is known by then.
         let members = if signal == Signal::Interrupt { Ok(Vec::new()) } else { self.find(&mut state) };
+        let mut group_has_it = true;
         for &one in signals {
-            self.signal_group(&mut state, one)?;
+            group_has_it &= self.signal_group(&mut state, one)?;
         }
         for member in members? {
-            // The group has had it, if there was a way to signal the group.
-            if member.group != self.leader || state.released {
+            // Nobody is asked to end twice. What leads a group of its own by now, under the number of a leader that is
+            // gone, may have been missed: nobody minds to be killed twice.
+            if member.group != self.leader || !group_has_it || signal == Signal::Kill {
                 signal_member(&member, signals)?;
             }
         }

@@ -195,6 +195,35 @@ fn f78_a_handler_of_term_has_its_grace_and_its_output_is_kept() {
     });
 }
 
+/// In the command's own group, in a group of its own, and in a session of its own; while the command runs, and when
+/// only its leftovers do.
+#[test]
+fn each_process_is_asked_to_end_once() {
+    const COUNTS: &str =
+        "count() { trap \"echo asked >> $1\" TERM; touch $1; while :; do sleep 0.01; done; }; export -f count;";
+    let start =
+        "for n in 1 2 3 4 5 6; do count own-$n & done; set -m; count group & set +m; setsid bash -c 'count session' &";
+    let names = ["own-1", "own-2", "own-3", "own-4", "own-5", "own-6", "group", "session"];
+    session(async |session| {
+        let asked = || names.map(|name| std::fs::read_to_string(session.root.join(name)).unwrap_or_default());
+        let all_count = || names.iter().all(|name| session.root.join(name).exists());
+        let (canceler, cancellation) = Canceler::new();
+        let mut call = session.call(input(&format!("{COUNTS} {start} wait")));
+        call.cancellation = cancellation;
+        let report = session.start(call);
+        session.until("all count", all_count).await;
+        canceler.cancel(CancelReason::Canceled);
+        assert_eq!(report.await.unwrap().output().outcome, ToolOutcome::Canceled);
+        assert_eq!(asked(), names.map(|_| "asked\n"), "while the command runs");
+
+        names.iter().for_each(|name| std::fs::remove_file(session.root.join(name)).unwrap());
+        session.run(&format!("exec >/dev/null 2>&1; {COUNTS} {start} true")).await;
+        session.until("all count again", all_count).await;
+        assert!(session.processes.end_all(&session.runtime, Duration::from_secs(10)).await.is_empty());
+        assert_eq!(asked(), names.map(|_| "asked\n"), "what the command has left");
+    });
+}
+
 #[test]
 fn f23_death_by_signal_is_named_and_apart_from_the_same_code() {
     session(async |session| {

@@ -42,9 +42,7 @@ impl Pattern {
         if plain.split(['/', '{', '}', ',']).any(|part| part == "..") {
             return Err(outside(text, "a pattern cannot hold `..`; give the folder as path"));
         }
-        // An alternative at the very beginning may be absolute, too.
-        let first = plain.split('}').next().filter(|first| first.starts_with('{')).unwrap_or_default();
-        if first.contains("{/") || first.contains(",/") {
+        if has_absolute_alternative(relative) {
             return Err(outside(text, "an alternative of it is absolute; give the folder as path"));
         }
         let mut parts: Vec<&str> = relative.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
@@ -119,6 +117,40 @@ pub(super) fn is_special(part: &str) -> bool {
     part.contains(['*', '?', '[', ']', '{', '}', '\\'])
 }
 
+/// Whether an alternative begins with a `/` where a name has to begin, so that it is a path of its own: `{/etc,a}` and
+/// `src/{/etc,a}`, but not `src{/a,/b}`, where it ends the name before it.
+fn has_absolute_alternative(pattern: &str) -> bool {
+    // Whether a name begins here; and of each open group, whether one begins with it, and may begin after it.
+    let (mut begins, mut groups) = (true, Vec::<(bool, bool)>::new());
+    let mut rest = pattern.chars();
+    while let Some(next) = rest.next() {
+        match (next, groups.last_mut()) {
+            ('/', Some(_)) if begins => return true,
+            ('/', _) => begins = true,
+            ('{', _) => groups.push((begins, false)),
+            (',', Some((before, after))) => (*after, begins) = (*after || begins, *before),
+            ('}', Some(&mut (_, after))) => {
+                begins |= after;
+                groups.pop();
+            }
+            ('[', _) => {
+                begins = false;
+                // A class: `]` as its first character is one of it.
+                let start = rest.clone().take_while(|c| matches!(c, '!' | '^')).count();
+                rest.by_ref().take(start + 1).for_each(drop);
+                rest.by_ref().take_while(|c| *c != ']').for_each(drop);
+            }
+            ('\\', _) if rest.clone().next() == Some('/') => {}
+            ('\\', _) => {
+                begins = false;
+                rest.next();
+            }
+            _ => begins = false,
+        }
+    }
+    false
+}
+
 /// A set of one: it finds the fast way for the usual shapes (`*.rs`, `**/name`).
 pub(super) fn compile(pattern: &str) -> Result<GlobSet, String> {
     let glob = GlobBuilder::new(pattern).literal_separator(true).backslash_escape(true).build();
@@ -147,4 +179,32 @@ fn take_root_off<'t>(text: &'t str, workspace: &Workspace) -> Result<(Option<Str
 
 fn outside(pattern: &str, why: &str) -> FileToolError {
     PathError::Outside { path: pattern.to_owned(), why: why.to_owned() }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alternative_is_absolute_where_a_name_has_to_begin() {
+        for absolute in [
+            "{/etc,a}",
+            "{a,/etc}",
+            "src/{/etc,a}",
+            "src/{a,/etc}/*",
+            "src/{a,{b,/etc}}",
+            "*/{{/etc,a},b}",
+            "src{/a,/b}/{/c,d}",
+            "{a/,b}{/c,d}",
+            "src/{\\/etc,a}",
+            "[{]/{/etc,a}",
+        ] {
+            assert!(has_absolute_alternative(absolute), "{absolute}");
+        }
+        for relative in
+            ["src{/a,/b}", "{a,b}{/c,/d}", "{a/,b}", "{a,{b,c}/d}", "a//b", "[{]/[/],/", "\\{/a,b", "[]{]/x", "a,/b"]
+        {
+            assert!(!has_absolute_alternative(relative), "{relative}");
+        }
+    }
 }

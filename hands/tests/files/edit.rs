@@ -101,6 +101,37 @@ fn f37_parallel_edits_of_one_file_all_stand() {
     place.assert_no_leftovers();
 }
 
+/// A write and an edit of one file take turns, also when they come from two sessions: the one that comes last finds
+/// what the other one did.
+#[test]
+fn f37_a_write_and_an_edit_take_turns_also_in_two_sessions() {
+    let place = Place::in_memory();
+    let other = bma_hands::workspace::Workspace::open(place.ws("")).unwrap();
+    let (session, call, cancel) = ("session-2".into(), "call-2".into(), std::sync::atomic::AtomicBool::new(false));
+    let other = files::FileContext::new(&other, &session, &call, &cancel);
+    let (mut edited_last, mut written_last) = (0, 0);
+    for round in 0..400 {
+        place.file("f", "<old> key=1\n");
+        let written = format!("<written {round}> key=1\n");
+        std::thread::scope(|scope| {
+            let edit = scope.spawn(|| files::edit(&other, &edit_input("f", "key=1", "key=2")));
+            let write = scope.spawn(|| place.write("f", &written));
+            edit.join().unwrap().unwrap();
+            write.join().unwrap().unwrap();
+        });
+        let content = String::from_utf8(place.content("f")).unwrap();
+        match content == written {
+            true => written_last += 1,
+            false => {
+                assert_eq!(content, written.replace("key=1", "key=2"), "a write was lost");
+                edited_last += 1;
+            }
+        }
+    }
+    eprintln!("{edited_last} edited last, {written_last} written last");
+    place.assert_no_leftovers();
+}
+
 /// A line that somebody appends before the edit reads is in its result. One that comes later, before the file is
 /// replaced, makes the edit start anew: a unit test beside the code that replaces has that moment in hand.
 #[test]

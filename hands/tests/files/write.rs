@@ -65,6 +65,61 @@ fn f39_f116_a_short_write_keeps_the_old_content() {
     assert!(output.status.success() && told.contains("1 passed"), "{told}{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// A disk that is really full: a small one of a namespace's own.
+#[test]
+#[cfg(target_os = "linux")]
+fn f39_f116_a_full_disk_keeps_the_old_content_and_is_used_again_when_it_has_room() {
+    const CHILD: &str = "BMA_TEST_SMALL_DISK_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        let place = Place::new();
+        let old = "old\n".repeat(10_000);
+        place.file("f", &old);
+        // More than the disk holds; and what would fit if the old content were not to stay until the new one is there.
+        for (round, size) in [1 << 20, 100_000].into_iter().cycle().take(20).enumerate() {
+            let content = "x".repeat(size);
+            let answers = [
+                place.write("f", &content),
+                place.write(&format!("made/for/{round}"), &"x".repeat(1 << 20)),
+                place.edit("f", &old[..], &content),
+            ];
+            for answer in answers {
+                let (code, told) = failure(answer);
+                assert_eq!(code, "storage_full", "{told}");
+                assert!(told.contains("nothing was changed; free some space and try again"), "{told}");
+            }
+            assert!(place.content("f") == old.as_bytes() && !place.ws("made").exists());
+            place.assert_no_leftovers();
+        }
+        // Reading needs no room, and what fits is written at once.
+        assert_eq!(text(place.grep_in("old", Some("f"), Some("g*"))), "[no line matches old]");
+        place.write("small", "x").unwrap();
+        fs::remove_file(place.ws("f")).unwrap();
+        place.write("f", &"x".repeat(100_000)).unwrap();
+        assert_eq!(place.content("f").len(), 100_000);
+        return;
+    }
+    let mut unshare = vec!["unshare", "--mount"];
+    if !rustix::process::getuid().is_root() {
+        unshare.push("--map-root-user");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let run = |script: &str, arguments: &[&std::ffi::OsStr]| {
+        let mut command = Command::new("env");
+        command.args(&unshare).args(["sh", "-c", &format!("mount -t tmpfs -o size=128k none \"$TMPDIR\" && {script}")]);
+        command.args(arguments).env(CHILD, "1").env("TMPDIR", folder.path()).output().unwrap()
+    };
+    let tried = run("true", &[]);
+    if !tried.status.success() {
+        eprintln!("not shown, since it needs a namespace: {}", String::from_utf8_lossy(&tried.stderr));
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let name = "write::f39_f116_a_full_disk_keeps_the_old_content_and_is_used_again_when_it_has_room";
+    let output = run("exec \"$0\" --exact \"$1\"", &[program.as_os_str(), name.as_ref()]);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("1 passed"), "{told}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn f40_mode_group_and_attributes_stay() {
     let place = Place::new();
