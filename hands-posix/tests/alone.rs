@@ -42,6 +42,59 @@ fn entry_ignored_sigchld() {
     );
 }
 
+/// However the executor itself was started: what it ignores and blocks is its own business.
+#[test]
+fn f10_signals_that_the_executor_ignores_or_blocks_reach_its_commands() {
+    // Without SIGCHLD, which is another matter: see F8.
+    let signals = "HUP,INT,QUIT,PIPE,ALRM,TERM,USR1,USR2,TSTP,TTIN,TTOU,WINCH,RTMIN,RTMAX";
+    run_entry("entry_odd_signals", &[&format!("--ignore-signal={signals}"), "--block-signal"], "");
+}
+
+#[test]
+fn entry_odd_signals() {
+    if entry_arguments().is_none() {
+        return;
+    }
+    ignore_those_of_the_c_library();
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = |name: &str| own.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    assert!(line("SigBlk:") != "0000000000000000" && line("SigIgn:").starts_with("8000000"), "{own}");
+    for os in [os(), Arc::new(Posix::direct())] {
+        session_on(
+            os,
+            |_| {},
+            async |session| {
+                let zero = "0000000000000000";
+                let report = session.run("grep -E 'Sig(Ign|Blk)' /proc/self/status").await;
+                assert_eq!(stdout(&report), format!("SigBlk:\t{zero}\nSigIgn:\t{zero}\n"));
+                // Also for a program that is no shell, which could have reset them itself.
+                for signal in ["TERM", "HUP", "PIPE", "USR1"] {
+                    let report = session.run_for(&format!("sh -c 'kill -{signal} $$; sleep 60'"), TIMEOUT).await;
+                    assert!(report.exit.as_ref().is_some_and(|exit| exit.code() > 128), "{signal}: {report:?}");
+                }
+                assert_eq!(session.run_for("yes | head -n 1", TIMEOUT).await.exit, Some(Exit::Code(0)));
+            },
+        );
+    }
+}
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Ignores the two signals that the C library keeps for itself, past it.
+fn ignore_those_of_the_c_library() {
+    for signal in [32, 33] {
+        // The kernel's structure: the handler comes first, and 1 is SIG_IGN.
+        let ignore = [1u64, 0, 0, 0, 0, 0, 0, 0];
+        #[allow(unsafe_code)] // the safe calls refuse these two
+        // SAFETY: the kernel reads one structure from `ignore`, which is longer than that and outlives the call; it runs
+        // no code of ours.
+        let done = unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, signal, ignore.as_ptr(), std::ptr::null_mut::<u64>(), 8usize)
+        };
+        assert_eq!(done, 0);
+    }
+}
+
 #[test]
 fn f7_a_greedy_reaper_steals_no_exit_code_unseen() {
     run_entry("entry_greedy_reaper", &[], "");

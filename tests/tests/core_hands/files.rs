@@ -92,6 +92,43 @@ fn a_long_search_ends_at_its_deadline_and_by_a_cancel() {
     });
 }
 
+/// An expression that would take an engine which tries every way longer than there are seconds, over as much text as
+/// takes this one some: meanwhile other calls of the same connection get their answers, and the lease is kept.
+#[test]
+fn f115_a_search_with_a_pathological_expression_delays_no_other_call() {
+    let setup = Setup::direct().harness(|options| {
+        options.config.heartbeat_interval = Duration::from_millis(100);
+        options.config.lease_ttl = Duration::from_secs(2);
+    });
+    setup.run(async |hands| {
+        let session = hands.session("s").await;
+        let place = hands.workspace("s");
+        let mut grep = long_grep(&place);
+        grep.pattern = "(a+)+$|(a|b|ab)*c".into();
+        std::fs::write(place.join("long/evil.txt"), format!("{}b\n", "a".repeat(50 * 1024)).repeat(200)).unwrap();
+        let mut searches = Vec::new();
+        for number in 0..4 {
+            let (session, grep, id) = (session.clone(), grep.clone(), format!("search-{number}"));
+            searches.push(hands.start(async move { session.tools().with(call(&id)).grep(grep).await }));
+        }
+        let mut slowest = Duration::ZERO;
+        for _ in 0..20 {
+            let asked = hands.runtime.now();
+            assert_eq!(good(session.tools().write(write("x", "x")).await).split(' ').nth(1), Some("x"));
+            slowest = slowest.max(hands.runtime.now().saturating_since(asked));
+        }
+        eprintln!("slowest of 20 calls: {slowest:?}");
+        assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+        for number in 0..4 {
+            assert!(session.cancel_tool(&format!("search-{number}").as_str().into(), "enough").await.unwrap());
+        }
+        for search in searches {
+            assert_eq!(canceled(search.await), "canceled");
+        }
+        assert_eq!(good(session.tools().bash(input("echo on")).await), "on\nexit_code: 0");
+    });
+}
+
 /// A hook that holds its callers until it is opened.
 #[derive(Default)]
 struct Gate {

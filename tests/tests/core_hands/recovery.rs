@@ -13,11 +13,12 @@ fn cut_off() -> Setup {
 }
 
 #[test]
-fn a_command_runs_on_through_a_cut_and_its_result_arrives_once() {
+fn f20_a_command_runs_on_through_a_cut_and_its_output_arrives_whole_and_once() {
     cut_off().run(async |hands| {
         let session = hands.session("s").await;
         let proxy = hands.proxy.as_ref().unwrap();
-        let command = "echo > started; echo ran >> log; until [ -e go ]; do sleep 0.02; done; cat log";
+        let command = "echo ran >> log; for i in $(seq 20); do echo $i; echo > started; \
+                       [ $i != 7 ] || until [ -e go ]; do sleep 0.02; done; done; cat log";
         let running = hands.start_bash(&session, call("long"), command).await;
         let mut comings = hands.rig.harness.events();
         proxy.refuse(true);
@@ -31,10 +32,24 @@ fn a_command_runs_on_through_a_cut_and_its_result_arrives_once() {
             panic!("told")
         };
         let text = good(running.await);
-        assert_eq!(text, "ran\nexit_code: 0");
+        let lines: String = (1..=20).map(|line| format!("{line}\n")).collect();
+        assert_eq!(text, format!("{lines}ran\nexit_code: 0"));
         // The recorded one again, and nothing ran for it.
         assert_eq!(good(session.tools().with(call("long")).bash(input(command)).await), text);
         assert_eq!(good(session.tools().bash(input("cat log")).await), "ran\nexit_code: 0");
+    });
+}
+
+#[test]
+fn f14_a_cancel_of_a_command_that_has_ended_finds_nothing_and_its_result_stays() {
+    Setup::direct().run(async |hands| {
+        let session = hands.session("s").await;
+        let ran = || session.tools().with(call("over")).bash(input("echo out; exit 4"));
+        assert_eq!(good(ran().await), "out\nexit_code: 4");
+        for _ in 0..2 {
+            assert!(!session.cancel_tool(&"over".into(), "too late").await.unwrap());
+            assert_eq!(good(ran().await), "out\nexit_code: 4");
+        }
     });
 }
 
@@ -66,12 +81,12 @@ fn with_short_lease(setup: Setup) -> Setup {
 }
 
 #[test]
-fn a_lease_that_runs_out_ends_everything_of_the_session() {
+fn f17_a_lease_that_runs_out_ends_everything_of_the_session() {
     with_short_lease(Setup::direct()).run(everything_ends_with_the_lease);
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_lease_that_runs_out_ends_everything_that_a_keeper_started() {
+fn f17_a_lease_that_runs_out_ends_everything_that_a_keeper_started() {
     with_short_lease(Setup::with_keeper()).run(everything_ends_with_the_lease);
 }
