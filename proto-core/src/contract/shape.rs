@@ -7,6 +7,10 @@ use serde::de::DeserializeOwned;
 /// The longest path that is told, in characters.
 const MAX_PATH_CHARS: usize = 200;
 
+/// What is no text, although JSON can write it.
+const HALF: &str = "half of a surrogate pair (an escape from \\ud800 to \\udfff by itself): write both halves, or the \
+                    character as it is";
+
 /// A JSON value has another shape than its type: which member is wrong, and how.
 ///
 /// Values are never quoted: a member that came in the wrong place can be a
@@ -106,6 +110,15 @@ fn explain(path: &str, said: &str) -> (String, String) {
     // Derived code takes an object's members by position as well, if there are enough of them.
     if said.starts_with("invalid length ") && said.contains(", expected struct ") {
         return (path.to_owned(), "must be an object, not an array".to_owned());
+    }
+    if matches!(said, "lone leading surrogate in hex escape" | "unexpected end of hex escape") {
+        // A name that cannot be read is a question mark in the path.
+        return match path.strip_suffix('?').filter(|holder| holder.is_empty() || holder.ends_with('.')) {
+            Some(holder) => {
+                (holder.trim_end_matches('.').to_owned(), format!("must not have a member whose name holds {HALF}"))
+            }
+            None => (path.to_owned(), format!("must not hold {HALF}")),
+        };
     }
     let problem = if path.is_empty() { said } else { without_name(said) };
     (path.to_owned(), problem.to_owned())

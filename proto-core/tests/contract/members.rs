@@ -306,6 +306,28 @@ fn a_mistake_at_any_depth_of_any_type_is_named_with_what_is_wanted_and_nothing_o
     assert!(refusals > 2_000, "only {refusals}");
 }
 
+/// JSON can write half a character, and no text can hold it.
+#[test]
+fn half_a_surrogate_pair_is_told_as_such_with_the_member_that_holds_it() {
+    let told = |text: &str| read::<BashInput>(text).unwrap_err().to_string();
+    let half = "half of a surrogate pair (an escape from \\ud800 to \\udfff by itself): write both halves, or the \
+                character as it is";
+    for half_character in
+        [r"a\ud83d", r"\ud83dz", r"\ud83d\u0041", r"\ud83d\ud83d", r"\ude00", r"\ude00\ud83d", r"\ud83d\n"]
+    {
+        let command = told(&format!(r#"{{"command":"{half_character}"}}"#));
+        assert_eq!(command, format!("`command` must not hold {half}"), "{half_character}");
+        let value = told(&format!(r#"{{"command":"x","env":{{"A":"{half_character}"}}}}"#));
+        assert_eq!(value, format!("`env.A` must not hold {half}"));
+        let name = told(&format!(r#"{{"command":"x","env":{{"{half_character}":"x"}}}}"#));
+        assert_eq!(name, format!("`env` must not have a member whose name holds {half}"));
+        let name = told(&format!(r#"{{"{half_character}":"x"}}"#));
+        assert_eq!(name, format!("must not have a member whose name holds {half}"));
+    }
+    let whole: BashInput = read(r#"{"command":"\ud83d\ude00"}"#).unwrap();
+    assert_eq!(whole.command, "\u{1f600}");
+}
+
 #[test]
 fn a_path_of_any_length_does_not_make_an_error_of_any_length() {
     let long = "m".repeat(60_000);

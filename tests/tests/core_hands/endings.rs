@@ -1,6 +1,5 @@
 //! The end of sessions: by a stop, by themselves, by the end of the client or of the core.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,12 +8,12 @@ use bma_hands_posix::hands::access::{AccessRefused, FileAccessRequest};
 use bma_runtime::proto::contract::{SessionAssignParams, ToolOutcome};
 use bma_runtime::proto::executor::End;
 use bma_runtime::sync::{Event, Events};
-use bma_runtime::{Client, ExecutorEvent};
-use bma_tests::exchange_suite::{Count, assignment, eventually, on_a_thread, options};
+use bma_runtime::ExecutorEvent;
+use bma_tests::exchange_suite::{Count, assignment, eventually};
 use serde_json::{Value, json};
 
 use crate::bash::on_both;
-use crate::script::Script;
+use crate::script::{Script, scripted};
 use crate::support::{Hands, Setup, call, canceled, good, input, long_grep, open, read, seen, text, write};
 
 on_both! {
@@ -89,21 +88,6 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
         assert!(begun.elapsed() < Duration::from_secs(20), "this did not come about: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
-}
-
-/// Runs a script as the brain `script` of the core, to the client's end.
-async fn scripted(hands: &Hands, script: impl FnOnce(&TcpListener) + Send + 'static) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("ws://{}/", listener.local_addr().unwrap());
-    let client: Client = hands.rig.client_of(options("machine", &url, &hands.rig.token));
-    hands.core.attach("script", &client).unwrap();
-    let starting = {
-        let client = client.clone();
-        hands.start(async move { client.start().await.map(drop) })
-    };
-    on_a_thread(move || script(&listener)).await;
-    starting.await.unwrap();
-    client.done().await;
 }
 
 #[test]

@@ -8,7 +8,9 @@ use bma_hands_posix::hands::access::{AccessRefused, FileAccessRequest};
 use bma_runtime::proto::contract::{EditInput, GlobInput, GrepInput, ListFilesInput, ReadInput, ToolOutcome};
 use bma_runtime_tokio::TokioRuntime;
 use bma_tests::exchange_suite::{Count, start};
+use serde_json::json;
 
+use crate::script::{Script, scripted};
 use crate::support::{Setup, bad, call, call_within, canceled, good, input, long_grep, read, seen, text, write};
 
 #[test]
@@ -57,6 +59,44 @@ fn bad_news_is_for_the_model_and_names_the_path() {
         let (outcome, is_error, text) = seen(session.tools().grep(GrepInput::default()).await);
         assert_eq!((outcome, is_error), (ToolOutcome::Failed, true));
         assert!(text.contains("pattern"), "{text}");
+    });
+}
+
+/// No file and no command can hold what JSON writes as half of a pair: nothing is done, and the member is named.
+#[test]
+fn half_a_character_in_an_input_is_told_with_its_member() {
+    Setup::direct().run(async |hands| {
+        scripted(hands, |listener| {
+            let mut script = Script::register(listener);
+            script.assign("s");
+            let inputs = [
+                ("write", "path", r#"{"path":"a\ud83d","content":"x"}"#),
+                ("write", "content", r#"{"path":"a","content":"\ude00"}"#),
+                ("edit", "new_string", r#"{"path":"a","old_string":"a","new_string":"\ud83d\u0041"}"#),
+                ("grep", "pattern", r#"{"pattern":"\ud83d"}"#),
+                ("bash", "command", r#"{"command":"touch a; echo \ud83d"}"#),
+                ("bash", "env.A", r#"{"command":"touch a","env":{"A":"\ud83d"}}"#),
+            ];
+            for (number, (tool, member, input)) in inputs.into_iter().enumerate() {
+                let params =
+                    format!(r#"{{"session_id":"s","tool_call_id":"{number}","tool":"{tool}","input":{input}}}"#);
+                script.send_text(&format!(
+                    r#"{{"jsonrpc":"2.0","id":"{number}","method":"tool.call","params":{params}}}"#
+                ));
+                assert_eq!(script.next()["result"]["accepted"], true);
+                let result = script.next_accepted();
+                assert_eq!(result["params"]["outcome"], "failed", "{result}");
+                let text = result["params"]["content"][0]["text"].as_str().unwrap();
+                assert!(text.contains(&format!("`{member}` must not hold half of a surrogate pair")), "{text}");
+            }
+            script.call("s", "whole", "write", json!({ "path": "whole", "content": "\u{1f600}" }));
+            assert_eq!(script.next_accepted()["params"]["outcome"], "succeeded");
+            script.close();
+        })
+        .await;
+        let mut left =
+            std::fs::read_dir(hands.base.join("work/script/s")).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!((left.next(), left.next()), (Some("whole".into()), None));
     });
 }
 

@@ -2,8 +2,27 @@
 
 use std::net::TcpListener;
 
+use bma_runtime::Client;
+use bma_tests::exchange_suite::{on_a_thread, options};
 use bma_tests::support::raw::Raw;
 use serde_json::{Value, json};
+
+use crate::support::Hands;
+
+/// Runs a script as the brain `script` of the core, to the client's end.
+pub(crate) async fn scripted(hands: &Hands, script: impl FnOnce(&TcpListener) + Send + 'static) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("ws://{}/", listener.local_addr().unwrap());
+    let client: Client = hands.rig.client_of(options("machine", &url, &hands.rig.token));
+    hands.core.attach("script", &client).unwrap();
+    let starting = {
+        let client = client.clone();
+        hands.start(async move { client.start().await.map(drop) })
+    };
+    on_a_thread(move || script(&listener)).await;
+    starting.await.unwrap();
+    client.done().await;
+}
 
 /// One connection of one executor. Heartbeats are answered and not shown.
 pub(crate) struct Script {
@@ -63,7 +82,12 @@ impl Script {
     }
 
     fn send(&mut self, frame: &Value) {
-        self.raw.text(&frame.to_string()).unwrap();
+        self.send_text(&frame.to_string());
+    }
+
+    /// Sends a frame as it is.
+    pub(crate) fn send_text(&mut self, frame: &str) {
+        self.raw.text(frame).unwrap();
     }
 
     /// Assigns a session and waits until it is ready.
