@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bma_hands_posix::hands::access::{AccessRefused, FileAccessRequest};
+use bma_runtime::ExecutorEvent;
 use bma_runtime::proto::contract::{SessionAssignParams, ToolOutcome};
 use bma_runtime::proto::executor::End;
 use bma_runtime::sync::{Event, Events};
-use bma_runtime::ExecutorEvent;
 use bma_tests::exchange_suite::{Count, assignment, eventually};
 use serde_json::{Value, json};
 
