@@ -33,7 +33,7 @@ pub(crate) fn os() -> Arc<dyn Os> {
     match Posix::with_keeper(bma_hands_posix::keeper::KeeperProgram::this_program()) {
         Ok(posix) => return Arc::new(posix),
         Err(error) => {
-            tracing::warn!(%error, "no helper process: what a killed bma has started would live on");
+            tracing::warn!(%error, "commands start without a helper process: what they start lives on if bma is killed");
         }
     }
     bma_hands_posix::restore_child_status();

@@ -11,17 +11,21 @@
 //! every descendant, waits two seconds, kills again and again until none is left, and exits.
 
 pub(crate) mod client;
+mod error;
 mod process;
 mod server;
 mod wire;
 
 pub(crate) use client::{Connection, Keeper};
+pub use error::KeeperError;
 pub(crate) use process::readable_within;
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+use server::ServeError;
 
 /// The hidden argument.
 const ARGUMENT: &str = "--bma-keeper";
@@ -66,13 +70,17 @@ pub fn main_if_requested() -> Option<ExitCode> {
 
 /// Acts as the keeper until the process that it serves is gone.
 ///
-/// Exit code 2 when this process was not started as a keeper (its standard input is not the other's socket).
+/// Exit code 2 when this process was not started as a keeper (its standard input is not the other's socket), 1 when it
+/// could not set itself up; standard error says why.
 pub fn main() -> ExitCode {
-    match server::serve(io::stdin()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("the keeper is started by the program that it serves, and not by hand: {error}");
-            ExitCode::from(2)
+    let (said, code) = match server::serve(io::stdin()) {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(ServeError::ByHand(error)) => {
+            (format!("the keeper is started by the program that it serves, and not by hand: {error}"), 2)
         }
-    }
+        Err(ServeError::SetUp { step, error }) => (format!("the keeper could not {step}: {error}"), 1),
+    };
+    // Nobody may be listening.
+    let _ = writeln!(io::stderr(), "{said}");
+    ExitCode::from(code)
 }

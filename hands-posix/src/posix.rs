@@ -14,7 +14,7 @@ use rustix::process::Pid;
 #[cfg(target_os = "linux")]
 use crate::keeper::client::{SpawnFailure, Started};
 #[cfg(target_os = "linux")]
-use crate::keeper::{Keeper, KeeperProgram};
+use crate::keeper::{Keeper, KeeperError, KeeperProgram};
 use crate::shell::{MAX_COMMAND_BYTES, Shell};
 use crate::spawn::{self, Failure, Program, Start};
 use crate::tree::{MARKER_VARIABLE, Marked, Parent, Tree};
@@ -54,7 +54,7 @@ impl Posix {
     /// # Errors
     /// The keeper cannot be started, or the executable does not act as one.
     #[cfg(target_os = "linux")]
-    pub fn with_keeper(program: KeeperProgram) -> io::Result<Self> {
+    pub fn with_keeper(program: KeeperProgram) -> Result<Self, KeeperError> {
         let keeper = Some(Arc::new(Keeper::start(program)?));
         Ok(Self { keeper, ..Self::direct() })
     }

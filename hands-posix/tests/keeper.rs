@@ -290,9 +290,31 @@ fn a_command_that_stops_the_keeper_holds_nobody_up() {
 
 #[test]
 fn an_executable_that_is_no_keeper_is_found_out() {
-    let error = Posix::with_keeper(KeeperProgram::at("/bin/true")).unwrap_err();
-    assert!(error.to_string().contains("/bin/true does not act as a keeper"), "{error}");
-    assert_eq!(Posix::with_keeper(KeeperProgram::at("/nonexistent")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    let refused = |path: &str| Posix::with_keeper(KeeperProgram::at(path)).unwrap_err().to_string();
+    assert_eq!(
+        refused("/bin/true"),
+        "/bin/true was started as the keeper and does not serve: it ended; see to it that its main calls \
+         keeper::main_if_requested first, and that it may run here"
+    );
+    let missing = refused("/nonexistent");
+    assert!(missing.starts_with("/nonexistent could not be started as the keeper: No such file"), "{missing}");
+    assert!(missing.ends_with("; check its path; /proc/self/exe needs a /proc that is mounted"), "{missing}");
+    let directory = refused("/tmp");
+    assert!(directory.contains("Permission denied") && directory.contains("that this user may run"), "{directory}");
+    // What it says on its way out is told, and not more than a line of it.
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("talkative");
+    let keeper = env!("CARGO_BIN_EXE_bma-keeper");
+    for (script, told) in [
+        ("echo \"no such option: $1\" >&2; exit 64", "it ended; it said: no such option: --bma-keeper; see"),
+        ("ulimit -n 3; exec KEEPER", "cannot open shared object file"),
+        ("yes 'a b' | head -n 3000 >&2", "; it said: a b a b a b"),
+    ] {
+        std::fs::write(&program, format!("#!/bin/sh\n{}\n", script.replace("KEEPER", keeper))).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let error = refused(program.to_str().unwrap());
+        assert!(error.contains(told) && error.len() < 1_000, "{error}");
+    }
     // And a keeper that is started by hand says so.
     let output = Command::new(env!("CARGO_BIN_EXE_bma-keeper")).stdin(Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));

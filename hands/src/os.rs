@@ -333,7 +333,10 @@ pub enum SpawnError {
     )]
     StatusDiscarded,
     /// The helper process that starts programs is gone and could not be started anew.
-    #[error("the helper process that starts programs failed: {source}")]
+    #[error(
+        "the helper process that starts programs failed: {source}; what it had started is ended, and the next \
+         command gets a new one: try again"
+    )]
     Helper {
         /// Why.
         source: io::Error,

@@ -11,6 +11,7 @@ use bma_hands::os::{Exit, Member};
 use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 
+use super::error::{KeeperError, last_words};
 use super::process::{self, KeeperProcess, Trees};
 use super::wire::{self, MAX_MESSAGE, Request, SpawnReply};
 use super::{ARGUMENT, KeeperProgram, server};
@@ -71,7 +72,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Keeper {
     /// Starts the keeper.
-    pub(crate) fn start(program: KeeperProgram) -> io::Result<Self> {
+    pub(crate) fn start(program: KeeperProgram) -> Result<Self, KeeperError> {
         let connection = Connection::open(&program)?;
         Ok(Self { program, connection: Mutex::new(Some(connection)) })
     }
@@ -112,25 +113,32 @@ pub(crate) enum SpawnFailure {
 }
 
 impl Connection {
-    fn open(program: &KeeperProgram) -> io::Result<Arc<Self>> {
+    fn open(program: &KeeperProgram) -> Result<Arc<Self>, KeeperError> {
+        let not_started = |source: io::Error| KeeperError::NotStarted { program: program.path.clone(), source };
         let flags = SocketFlags::CLOEXEC;
-        let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let ends = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (ours, theirs) = ends.map_err(|error| not_started(error.into()))?;
+        // What it says until it serves; a keeper that does says nothing.
+        let said = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
+        let (said, says) = said.map_err(|error| not_started(error.into()))?;
         let mut command = Command::new(&program.path);
         command.arg0("bma-keeper").arg(ARGUMENT).env_clear().current_dir("/");
-        command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(theirs).stdout(Stdio::null()).stderr(says);
         spawn::close_descriptors(&mut command);
-        let failed = |error: io::Error| {
-            let path = program.path.display();
-            io::Error::new(error.kind(), format!("{path} does not act as a keeper: {error}"))
-        };
-        let child = command.spawn().map_err(failed)?;
+        let child = command.spawn().map_err(not_started)?;
+        // With it go our copies of its ends.
         drop(command);
         let trees = Arc::<Trees>::default();
-        let process = KeeperProcess::mind(child, Arc::clone(&trees))?;
-        let connection = Self::over(ours, process, trees, LIMITS)?;
+        let process = KeeperProcess::mind(child, Arc::clone(&trees)).map_err(not_started)?;
+        let connection = Self::over(ours, process, trees, LIMITS).map_err(not_started)?;
         // It answers once it serves: an executable that is no keeper is found out here.
-        connection.request(Request::Adopted, &[]).map_err(failed)?;
-        Ok(Arc::new(connection))
+        match connection.request(Request::Adopted, &[]) {
+            Ok(_) => Ok(Arc::new(connection)),
+            Err(source) => {
+                let said = last_words(said);
+                Err(KeeperError::NotServing { program: program.path.clone(), source, said })
+            }
+        }
     }
 
     /// Takes the program's end of the socket.
@@ -261,17 +269,19 @@ impl Connection {
 impl Socket {
     fn request(&mut self, request: Request, descriptors: &[std::os::fd::BorrowedFd<'_>]) -> io::Result<Vec<u8>> {
         if self.lost {
-            return Err(io::ErrorKind::NotConnected.into());
+            return Err(io::Error::new(io::ErrorKind::NotConnected, "it was given up"));
         }
         let mut message = vec![0; MAX_MESSAGE];
         let answer =
             wire::send(&self.fd, &request.encode(), descriptors).and_then(|()| wire::receive(&self.fd, &mut message));
+        let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "it ended");
         let error = match answer {
-            Ok((0, _)) => io::ErrorKind::UnexpectedEof.into(),
+            Ok((0, _)) => ended(),
             Ok((length, _)) => {
                 message.truncate(length);
                 return Ok(message);
             }
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => ended(),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time")
             }

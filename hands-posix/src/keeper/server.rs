@@ -35,19 +35,33 @@ struct Server {
     leaders: BTreeMap<i32, Leader>,
 }
 
+/// Why a keeper does not serve.
+#[derive(Debug)]
+pub(super) enum ServeError {
+    /// Its standard input is no program's socket.
+    ByHand(io::Error),
+    /// The system refused a step of its set-up.
+    SetUp { step: &'static str, error: io::Error },
+}
+
 /// Serves the process at the other end of `socket` until that is gone, then ends all descendants.
-pub(super) fn serve(socket: impl AsFd) -> io::Result<()> {
-    if rustix::net::sockopt::socket_type(&socket)? != SocketType::SEQPACKET {
-        return Err(io::Error::other("standard input is another socket"));
+pub(super) fn serve(socket: impl AsFd) -> Result<(), ServeError> {
+    match rustix::net::sockopt::socket_type(&socket) {
+        Ok(SocketType::SEQPACKET) => {}
+        Ok(_) => return Err(ServeError::ByHand(io::Error::other("standard input is another socket"))),
+        Err(error) => return Err(ServeError::ByHand(error.into())),
     }
+    let set_up = |step| move |error: rustix::io::Errno| ServeError::SetUp { step, error: error.into() };
     // A session of its own: a Ctrl-C at the program's terminal is not for the keeper. An error means that it
     // has one already.
     let _ = rustix::process::setsid();
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+        .map_err(set_up("protect itself from being read"))?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(set_up("adopt orphans"))?;
     // Whoever is stopped when the program dies goes on then: see `process`.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;
-    let children = watch_children()?;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))
+        .map_err(set_up("ask to be told of the program's end"))?;
+    let children = watch_children().map_err(|error| ServeError::SetUp { step: "watch its children", error })?;
 
     let mut server = Server::default();
     let mut message = [0; MAX_MESSAGE];
@@ -55,7 +69,7 @@ pub(super) fn serve(socket: impl AsFd) -> io::Result<()> {
         let mut ready = [PollFd::new(&socket, PollFlags::IN), PollFd::new(&children, PollFlags::IN)];
         match rustix::event::poll(&mut ready, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(set_up("wait for requests")(error)),
         }
         let [asked, ended] = ready.map(|one| !one.revents().is_empty());
         if ended {
