@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bma_proto_core::contract::defaults::{CORE_BASH_TIMEOUT_MS, CORE_MAX_OUTPUT_BYTES};
-use bma_runtime::Runtime;
 use bma_runtime::sync::oneshot;
+use bma_runtime::{Runtime, task};
 
 use crate::blocking::RuntimeEnded;
 use crate::env::EnvPolicy;
@@ -99,8 +99,12 @@ impl Bash {
         let (sender, receiver) = oneshot::channel();
         let bash = self.clone();
         self.runtime.spawn(Box::pin(async move {
-            // Nobody may be waiting any more.
-            let _ = sender.send(bash.run_here(call).await);
+            let (session_id, tool_call_id) = (call.session_id.clone(), call.tool_call_id.clone());
+            match task::catching(|| Box::pin(async move { bash.run_here(call).await })).await {
+                // Nobody may be waiting any more.
+                Ok(done) => drop(sender.send(done)),
+                Err(panic) => tracing::error!(%session_id, %tool_call_id, %panic, "a hook panicked"),
+            }
         }));
         receiver.await.unwrap_or(Err(BashError::RuntimeEnded(RuntimeEnded)))
     }

@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bma_proto_core::Time;
-use bma_runtime::Runtime;
 use bma_runtime::sync::oneshot;
+use bma_runtime::{Runtime, task};
 
 /// The runtime ends and runs nothing any more; or what it ran, such as a hook of the host, panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,9 +21,10 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, RuntimeEnded> {
     let (sender, receiver) = oneshot::channel();
-    runtime.run_blocking(Box::new(move || {
+    runtime.run_blocking(Box::new(move || match task::call(work) {
         // Nobody may be waiting any more.
-        let _ = sender.send(work());
+        Ok(done) => drop(sender.send(done)),
+        Err(panic) => tracing::error!(%panic, "a hook panicked"),
     }));
     receiver.await.map_err(|_| RuntimeEnded)
 }

@@ -6,7 +6,7 @@ mod connect;
 pub mod harness;
 pub mod runtime;
 pub mod sync;
-mod task;
+pub mod task;
 pub mod tool;
 pub mod url;
 mod wire;

@@ -1,4 +1,4 @@
-//! Running what users hand in: polled once where it is, spawned only if it waits.
+//! Running what users hand in: a panic of theirs ends what they handed in, and nothing else.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use crate::runtime::{BoxFuture, Runtime};
 
 /// What a user's future came to: its output, or the text of its panic.
-pub(crate) type Caught<T> = Result<T, String>;
+pub type Caught<T> = Result<T, String>;
 
 /// A future whose panic is its output: the driver that polls it must live on,
 /// and whoever waits for the answer must get one.
@@ -32,13 +32,16 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned())
 }
 
-/// Runs a short callback of the user's: its answer, or the text of its panic.
-pub(crate) fn call<T>(hook: impl FnOnce() -> T) -> Caught<T> {
+/// Runs a short callback of the user's.
+///
+/// # Errors
+/// The text of its panic.
+pub fn call<T>(hook: impl FnOnce() -> T) -> Caught<T> {
     catch_unwind(AssertUnwindSafe(hook)).map_err(|panic| panic_text(panic.as_ref()))
 }
 
 /// Makes a future of the user's, which gives its output or the text of its panic.
-pub(crate) fn catching<T: Send + 'static>(make: impl FnOnce() -> BoxFuture<T>) -> BoxFuture<Caught<T>> {
+pub fn catching<T: Send + 'static>(make: impl FnOnce() -> BoxFuture<T>) -> BoxFuture<Caught<T>> {
     match call(make) {
         Ok(future) => Box::pin(CatchPanic(future)),
         Err(panic) => Box::pin(std::future::ready(Err(panic))),

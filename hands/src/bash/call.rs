@@ -16,7 +16,7 @@ use super::streams::{self, Output};
 use super::watch::{ProgressFn, Until, Watch, Woke};
 use super::{Bash, BashError, DRAIN_GRACE, TERMINATE_GRACE};
 use crate::blocking::{Either, RuntimeEnded, blocking, either, sleep, sleep_until};
-use crate::launch::LaunchRequest;
+use crate::launch::{LaunchRefusal, LaunchRequest};
 use crate::os::{CommandLine, Directory, Leftover, Member, Os, ProcessTree, Processes, SpawnRequest, Spawned};
 use crate::workspace::Workspace;
 
@@ -141,6 +141,13 @@ impl Bash {
             };
             let argv = request.argv.clone();
             let spec = hook.launch(request).await?;
+            // Relative to what? To nothing that a hook could know of.
+            if let Some(relative) = spec.dir.as_deref().filter(|dir| !dir.is_absolute()) {
+                let chosen = relative.display();
+                let problem =
+                    format!("the machine's launch hook chose the directory `{chosen}`, which is not absolute");
+                return Err(LaunchRefusal::failed(problem).into());
+            }
             env = spec.env.unwrap_or(env);
             chosen_directory = spec.dir;
             if let Some(chosen) = spec.argv.filter(|chosen| *chosen != argv) {

@@ -8,8 +8,11 @@ use std::sync::{Arc, Mutex};
 use bma_hands_posix::hands::access::{AccessRefused, FileAccessRequest, FileOperation};
 use bma_hands_posix::hands::env::EnvPolicy;
 use bma_hands_posix::hands::launch::{LaunchRefusal, LaunchRequest, LaunchSpec};
-use bma_runtime::proto::contract::{BashInput, EditInput, ErrorReason, GlobInput, GrepInput, ListFilesInput, TextMap};
-use bma_tests::exchange_suite::Count;
+use bma_runtime::proto::contract::{
+    BashInput, EditInput, ErrorReason, GlobInput, GrepInput, ListFilesInput, TextMap, ToolOutcome,
+};
+use bma_tests::exchange_suite::{Count, assignment};
+use bma_tests::support::logs;
 
 use crate::support::{Hands, Setup, bad, call, canceled, good, input, read, write};
 
@@ -122,16 +125,42 @@ fn a_refusal_has_its_reason_and_nothing_is_read_or_written() {
 
 #[test]
 fn a_hook_that_panics_fails_its_call_and_nothing_else() {
-    let hook = |request: &FileAccessRequest<'_>| -> Result<(), AccessRefused> {
-        assert_ne!(request.path, "bad", "on purpose");
-        Ok(())
+    let access = move |request: &FileAccessRequest<'_>| -> Result<(), AccessRefused> {
+        if request.path == "bad" { panic!("on purpose") } else { Ok(()) }
     };
-    Setup::direct().core(move |options, _| options.file_access = Some(Arc::new(hook))).run(async |hands| {
+    let launch = move |request: LaunchRequest| async move {
+        match request.tool_call_id.as_ref().unwrap().as_str() {
+            "bad" => panic!("on purpose"),
+            _ => Ok::<_, LaunchRefusal>(LaunchSpec::unchanged()),
+        }
+    };
+    let setup = Setup::direct().core(move |options, base| {
+        options.file_access = Some(Arc::new(access));
+        options.launch = Some(Arc::new(launch));
+        options.env =
+            options.env.clone().deny(move |name| if name == "BAD" { panic!("on purpose") } else { false }).unwrap();
+        let base = base.to_owned();
+        options.workspace =
+            Some(Arc::new(move |_, id| if id.as_str() == "bad" { panic!("on purpose") } else { base.join("s") }));
+    });
+    setup.run(async |hands| {
+        logs::expect("a hook panicked");
+        assert!(hands.executor.assign(assignment("bad")).await.is_err());
         let session = hands.session("s").await;
-        let (outcome, is_error, text) = crate::support::seen(session.tools().write(write("bad", "x")).await);
-        assert!(is_error, "{outcome}: {text}");
-        assert!(!hands.workspace("s").join("bad").exists());
+        let bad_env = BashInput { env: vars(&[("BAD", "x")]).into_iter().collect(), ..input("echo > ran") };
+        for failed in [
+            session.tools().write(write("bad", "x")).await,
+            session.tools().with(call("bad")).bash(input("echo > ran")).await,
+            session.tools().bash(bad_env).await,
+        ] {
+            let (outcome, is_error, text) = crate::support::seen(failed);
+            assert_eq!((outcome, is_error), (ToolOutcome::Failed, true), "{text}");
+            assert!(text.ends_with("or a hook panicked"), "{text}");
+        }
+        assert_eq!(std::fs::read_dir(hands.base.join("s")).unwrap().count(), 0);
         assert_eq!(good(session.tools().write(write("good", "x")).await), "created good (1 byte)");
+        assert_eq!(good(session.tools().bash(input("cat good")).await), "x\nexit_code: 0");
+        assert_eq!(hands.core.session_count(), 1);
     });
 }
 
@@ -237,6 +266,8 @@ fn a_launch_that_is_refused_starts_nothing() {
             "reason" => Err(LaunchRefusal::new("local_confirmation_denied", "the owner said no")),
             "failed" => Err(LaunchRefusal::failed("no sandbox here")),
             "nowhere" => Ok(LaunchSpec { dir: Some("/does/not/exist".into()), ..LaunchSpec::default() }),
+            "relative" => Ok(LaunchSpec { dir: Some("work".into()), ..LaunchSpec::default() }),
+            "empty" => Ok(LaunchSpec { argv: Some(Vec::new()), ..LaunchSpec::default() }),
             _ => Ok(LaunchSpec { argv: Some(vec!["/does/not/exist".into()]), ..LaunchSpec::default() }),
         }
     };
@@ -247,6 +278,9 @@ fn a_launch_that_is_refused_starts_nothing() {
         assert_eq!(bad(run("failed").await), "spawn_failed: no sandbox here");
         let text = bad(run("nowhere").await);
         assert!(text.contains("/does/not/exist"), "{text}");
+        let text = bad(run("relative").await);
+        assert_eq!(text, "spawn_failed: the machine's launch hook chose the directory `work`, which is not absolute");
+        assert_eq!(bad(run("empty").await), "the command line is empty");
         let text = bad(run("no program").await);
         assert!(text.contains("/does/not/exist"), "{text}");
         assert!(!hands.workspace("s").join("ran").exists());
