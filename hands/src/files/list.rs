@@ -16,8 +16,8 @@ use crate::workspace::resolve::Kind;
 /// a line, in the order of their bytes. A folder's path ends in `/`; a link, pipe, socket or device says what
 /// it is.
 ///
-/// What is hidden or ignored is counted and not shown, unless the folder is itself one of them; the
-/// [module's rule](super) says more.
+/// What is hidden or ignored is counted and not shown. In a folder that is itself ignored, the rules above it do not
+/// count; the [module's rule](super) says more.
 ///
 /// # Errors
 /// When `path` is no folder inside the workspace, or may not be read.
