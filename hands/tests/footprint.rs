@@ -1,4 +1,5 @@
-//! Memory that does not grow with a file or a tree. A program of its own: what is measured is the whole process's.
+//! Memory that does not grow with a file or a tree. What is measured is the whole process's peak, so each case has a
+//! process of its own.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test panics on purpose
 
@@ -7,13 +8,25 @@
 mod support;
 
 use std::fs::{self, File};
-use std::sync::{Mutex, PoisonError};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use support::{Place, text};
 
-/// One case at a time, for the same reason.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Whether this is the process of this case. In the test program as it was started, the case is run in one.
+fn alone(case: &str) -> bool {
+    const CASE_VARIABLE: &str = "BMA_TEST_FOOTPRINT_CASE";
+    if std::env::var(CASE_VARIABLE).is_ok_and(|running| running == case) {
+        return true;
+    }
+    let program = std::env::current_exe().unwrap();
+    let output =
+        Command::new(program).args(["--exact", case, "--nocapture"]).env(CASE_VARIABLE, case).output().unwrap();
+    let (told, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && told.contains("1 passed"), "{told}{said}");
+    eprint!("{said}");
+    false
+}
 
 /// The variable that makes the large tree another size than [`MANY`].
 const SIZE_VARIABLE: &str = "BMA_TEST_TREE_FILES";
@@ -63,7 +76,9 @@ fn search(place: &Place, top: &str, files: usize) {
 /// Searches of a tree with ten times the files, and of any other size, need no more memory.
 #[test]
 fn memory_does_not_grow_with_the_number_of_files() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !alone("memory_does_not_grow_with_the_number_of_files") {
+        return;
+    }
     let many = std::env::var(SIZE_VARIABLE).map_or(MANY, |files| files.parse().unwrap());
     let place = Place::in_memory();
     fill(&place, "few", FEW);
@@ -78,9 +93,36 @@ fn memory_does_not_grow_with_the_number_of_files() {
     assert!(grown < 2 << 10, "{grown} KiB more");
 }
 
+/// A megabyte of the dearest rules, in a folder that has them from above as well, and again beside it.
+#[test]
+fn ignore_files_of_any_size_cost_a_bounded_memory_and_time() {
+    if !alone("ignore_files_of_any_size_cost_a_bounded_memory_and_time") {
+        return;
+    }
+    let place = Place::in_memory().threads(2);
+    let rules: String = (0..30_000).map(|number| format!("**/{number}/**/x*/**/*{number}a*b?[xyz]*c\n")).collect();
+    let mut folder = String::new();
+    for level in 0..20 {
+        place.file(&format!("{folder}.gitignore"), &rules);
+        place.file(&format!("{folder}beside/.gitignore"), &rules);
+        place.file(&format!("{folder}beside/f"), "");
+        folder.push_str(&format!("{level}/"));
+    }
+    let before = peak_memory();
+    let begun = Instant::now();
+    let answer = text(place.glob("**/*"));
+    let grown = peak_memory() - before;
+    eprintln!("{grown} KiB more, {:?}", begun.elapsed());
+    assert!(answer.contains("40 ignore files count only in part"), "{answer}");
+    assert!(grown < 96 << 10, "{grown} KiB more");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn f43_a_line_of_a_2_gb_file_costs_neither_time_nor_memory() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !alone("f43_a_line_of_a_2_gb_file_costs_neither_time_nor_memory") {
+        return;
+    }
     let place = Place::new();
     let sparse = File::create(place.ws("sparse")).unwrap();
     sparse.set_len(2 << 30).unwrap();

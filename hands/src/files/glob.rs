@@ -92,4 +92,8 @@ impl Visit for Matches<'_> {
     fn passed_by(&mut self, sight: Sight) {
         self.unseen.passed_by(sight);
     }
+
+    fn rules_cut(&mut self, files: u64) {
+        self.unseen.rules_cut(files);
+    }
 }

@@ -179,6 +179,10 @@ impl Visit for Search<'_> {
     fn passed_by(&mut self, sight: Sight) {
         self.hits.unseen.passed_by(sight);
     }
+
+    fn rules_cut(&mut self, files: u64) {
+        self.hits.unseen.rules_cut(files);
+    }
 }
 
 /// What was found.

@@ -31,6 +31,7 @@ pub fn list_files(context: &FileContext<'_>, input: &ListFilesInput) -> Result<T
     let ignore = IgnoreFiles::enter(IgnoreFiles::down_to(&start.root.dir, &start.names), &folder, &start.path);
     let mut entries = Smallest::new();
     let mut unseen = Unseen::default();
+    unseen.rules_cut(IgnoreFiles::cut_since(ignore.as_ref(), None));
     let mut full = start.path.clone();
     if !full.is_empty() {
         full.push(b'/');
@@ -67,6 +68,7 @@ pub fn list_files(context: &FileContext<'_>, input: &ListFilesInput) -> Result<T
             count(left_out, "more entry", "more entries")
         ));
     }
+    unseen.notices(&mut notices);
     notices.extend(unseen.passed_by_text());
     Ok(ToolText::assemble(entries.into_text(), notices, left_out > 0))
 }

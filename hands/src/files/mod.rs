@@ -10,7 +10,7 @@
 //!
 //! - **Hidden** names begin with a dot. **Ignored** names are excluded by a `.gitignore` between the workspace's top
 //!   (or the mount's) and the name; ignore files outside are not looked at, and no repository is needed. A search
-//!   passes both by.
+//!   passes both by. So many rules count in one place and no more, which is told.
 //! - **What is named is seen.** The folder given as `path`, and the leading folders of a pattern that hold no
 //!   special character, are where a search begins, hidden or ignored or not. If that folder is itself ignored
 //!   (or everything in it is), the ignore files above it no longer count below it. Further down, a hidden

@@ -6,11 +6,11 @@ use std::io;
 use bma_proto_core::contract::ToolName;
 use cap_std::fs::Dir;
 
-use super::names::{count, show};
+use super::names::{count, grouped, show};
 use super::open::{self, ATTEMPTS, not_a_file, not_found};
 use super::pattern::Pattern;
 use super::platform::{OpenDir, name_bytes};
-use super::visible::Sight;
+use super::visible::{MAX_RULES, Sight};
 use super::{FileContext, FileToolError, answer_bytes};
 use crate::access::FileOperation;
 use crate::workspace::Root;
@@ -147,6 +147,7 @@ pub(super) struct Unseen {
     long: Sample,
     hidden: u64,
     ignored: u64,
+    rules_cut: u64,
 }
 
 impl Unseen {
@@ -175,7 +176,12 @@ impl Unseen {
         }
     }
 
+    pub(super) fn rules_cut(&mut self, files: u64) {
+        self.rules_cut += files;
+    }
+
     pub(super) fn merge(&mut self, other: Self) {
+        self.rules_cut += other.rules_cut;
         self.folders.merge(other.folders);
         self.files.merge(other.files);
         self.binary.merge(other.binary);
@@ -203,6 +209,11 @@ impl Unseen {
         if self.long.number > 0 {
             let files = self.long.tell("file", "files");
             notices.push(format!("partial: searched {files} only up to a line of more than 8 MiB"));
+        }
+        if self.rules_cut > 0 {
+            let files = count(self.rules_cut, "ignore file counts", "ignore files count");
+            let most = grouped(MAX_RULES as u64);
+            notices.push(format!("{files} only in part: no more than {most} rules are looked at in one place"));
         }
     }
 

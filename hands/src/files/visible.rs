@@ -13,8 +13,10 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use super::pattern::is_special;
 use super::platform::{OpenDir, name_bytes, os_name};
 
-/// As much of an ignore file as is read.
-const MAX_IGNORE_FILE_BYTES: u64 = 1024 * 1024;
+/// As many rules count in a folder, its own and those from above together, and as many bytes of their text. A compiled
+/// rule can take ten thousand bytes.
+pub(super) const MAX_RULES: usize = 2048;
+const MAX_RULES_BYTES: usize = 256 * 1024;
 
 /// What the caller named outright, so that it is seen though it is hidden or ignored.
 #[derive(Debug, Default)]
@@ -60,28 +62,61 @@ pub(super) struct IgnoreFiles {
     rules: Gitignore,
     /// The bytes of the folder's own path and slash, which its rules do not see.
     skip: usize,
+    /// How much of what may count is taken, with what is above.
+    taken: Taken,
+    /// Some of the folder's own rules do not count.
+    cut: bool,
+}
+
+/// Rules, and bytes of their text.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    rules: usize,
+    bytes: usize,
 }
 
 impl IgnoreFiles {
     /// Adds the folder's own ignore file, if it has one. `path` is the folder's, relative to the root.
     pub(super) fn enter(above: Option<Arc<Self>>, folder: &OpenDir, path: &[u8]) -> Option<Arc<Self>> {
         let Ok(Some(file)) = folder.open_file(b".gitignore") else { return above };
+        let mut taken = above.as_ref().map_or_else(Taken::default, |above| above.taken);
+        let room = MAX_RULES_BYTES.saturating_sub(taken.bytes);
         let mut text = Vec::new();
-        if file.take(MAX_IGNORE_FILE_BYTES).read_to_end(&mut text).is_err() {
+        // One byte more shows that there is more.
+        if file.take(room as u64 + 1).read_to_end(&mut text).is_err() {
             return above;
         }
+        let mut cut = text.len() > room;
+        if cut {
+            // A rule that is not whole is another one.
+            text.truncate(memchr::memrchr(b'\n', &text).unwrap_or(0));
+        }
+        taken.bytes += text.len();
         let mut builder = GitignoreBuilder::new(".");
-        for line in String::from_utf8_lossy(&text).lines() {
+        for line in String::from_utf8_lossy(&text).lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            if taken.rules == MAX_RULES {
+                cut = true;
+                break;
+            }
+            taken.rules += 1;
             // A line that is no pattern excludes nothing, as in git.
             let _ = builder.add_line(None, line);
         }
         match builder.build() {
-            Ok(rules) if !rules.is_empty() => {
+            Ok(rules) if !rules.is_empty() || cut => {
                 let skip = if path.is_empty() { 0 } else { path.len() + 1 };
-                Some(Arc::new(Self { above, rules, skip }))
+                Some(Arc::new(Self { above, rules, skip, taken, cut }))
             }
             _ => above,
         }
+    }
+
+    /// How many of the ignore files count only in part: the folder's own and those above, as far as `above` does not
+    /// know of them.
+    pub(super) fn cut_since(files: Option<&Arc<Self>>, above: Option<&Arc<Self>>) -> u64 {
+        let chain = std::iter::successors(files, |files| files.above.as_ref());
+        let new = chain.take_while(|files| above.is_none_or(|above| !Arc::ptr_eq(files, above)));
+        new.filter(|files| files.cut).count() as u64
     }
 
     /// The ignore files that count inside the folder `names` below `root`, its own excepted.

@@ -47,6 +47,9 @@ pub(super) trait Visit: Send {
 
     /// A name that the rule passes by.
     fn passed_by(&mut self, sight: Sight);
+
+    /// So many ignore files count only in part.
+    fn rules_cut(&mut self, files: u64);
 }
 
 /// Where a walk begins and what it sees.
@@ -92,6 +95,7 @@ impl Walk<'_> {
         std::thread::scope(|scope| {
             let shared = &shared;
             if let Some((mine, others)) = visitors.split_first_mut() {
+                mine.rules_cut(IgnoreFiles::cut_since(self.ignore.as_ref(), None));
                 for visitor in others {
                     // Without another thread this one does it all.
                     let _ = std::thread::Builder::new()
@@ -157,7 +161,8 @@ impl Shared<'_> {
         };
         let mut full = self.walk.base_path.to_vec();
         join(&mut full, &path);
-        let ignore = IgnoreFiles::enter(above, &folder, &full);
+        let ignore = IgnoreFiles::enter(above.clone(), &folder, &full);
+        visitor.rules_cut(IgnoreFiles::cut_since(ignore.as_ref(), above.as_ref()));
         // Paths of entries are made in place: cut back to the folder, add the name.
         let (mut entry, mut full_entry) = (path.clone(), full);
         let (entry_start, full_start) = (start_of_name(&mut entry), start_of_name(&mut full_entry));

@@ -88,6 +88,42 @@ fn the_number_of_threads_does_not_show() {
     }
 }
 
+/// So many rules count in one place, the first ones, whichever files they stand in.
+#[test]
+fn rules_past_the_bound_are_not_looked_at_and_that_is_told() {
+    let place = Place::new();
+    let rules = |range: std::ops::Range<usize>| range.map(|i| format!("# number\n\nignored-{i}\n")).collect::<String>();
+    place.file(".gitignore", rules(0..1_500));
+    place.file("sub/.gitignore", rules(1_500..3_000));
+    place.file("sub/deeper/.gitignore", "seen\n");
+    for number in [0, 1_499, 1_500, 2_047, 2_048, 2_999] {
+        place.file(&format!("sub/ignored-{number}"), "needle");
+    }
+    place.file("sub/deeper/seen", "needle");
+    place.file("other/ignored-1600", "needle");
+    let seen = "sub/deeper/seen\nsub/ignored-2048\nsub/ignored-2999";
+    let told = |files: &str| format!("[{files} only in part: no more than 2,048 rules are looked at in one place]");
+    let two = told("2 ignore files count");
+    assert_eq!(text(place.glob("**/*")), format!("other/ignored-1600\n{seen}\n{two}"));
+    let found = text(place.grep("needle")).replace(":1:needle", "");
+    assert_eq!(found, format!("other/ignored-1600\n{seen}\n{two}"));
+    assert_eq!(text(place.glob("other/*")), "other/ignored-1600");
+    let one = told("1 ignore file counts");
+    assert_eq!(text(place.glob_in("sub", "seen")).lines().nth(1), Some(&*two));
+    let listed = text(place.list(Some("sub")));
+    assert!(
+        listed.starts_with("sub/deeper/\nsub/ignored-2048\nsub/ignored-2999\n") && listed.contains(&one),
+        "{listed}"
+    );
+
+    // The same for their bytes; a rule that would be cut is none.
+    let place = Place::new();
+    place.file(".gitignore", format!("early\n#{}\nlate\n", "x".repeat(300 * 1024)));
+    place.file("early", "");
+    place.file("late", "");
+    assert_eq!(text(place.glob("*")), format!("late\n{one}"));
+}
+
 #[test]
 fn f115_a_pathological_expression_takes_linear_time() {
     let place = Place::new();
