@@ -2,8 +2,9 @@
 //!
 //! Each step opens one name below a directory that is open already, without following
 //! links; a link is read and its target takes the name's place in the queue. So what
-//! somebody swaps meanwhile is met as what it is then, and `..` in a link goes back to a directory
-//! that was walked through: at no step is there a path that could lead out.
+//! somebody swaps meanwhile is met as what it is then, and `..` in a link goes back to the directory
+//! before, by walking there anew: at no step is there a path that could lead out. Two directories are
+//! open at a time, however deep the way goes.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -17,6 +18,9 @@ use super::{PathError, Root, clean_absolute};
 
 /// As many links as Linux follows; swaps met on the way count as well.
 const MAX_LINKS: usize = 40;
+
+/// As many names are walked in all, those of links and of ways back included.
+const MAX_STEPS: usize = 64 * 1024;
 
 /// Where a path leads.
 #[derive(Debug)]
@@ -146,30 +150,23 @@ impl ResolveError {
 /// With `true_names`, each name is looked up as it stands on disk where a folder ignores
 /// case: a decision by name needs it, and it costs one more look at each step.
 pub(crate) fn resolve(root: &Root, names: Vec<OsString>, true_names: bool) -> Result<Found, ResolveError> {
-    let mut walk = Walk { root, stack: Vec::new(), links: 0, last_link: OsString::new() };
+    let mut walk = Walk::new(root);
     let mut queue: VecDeque<OsString> = names.into();
-    let mut steps = 0usize;
     loop {
-        // A queue grows by a link's target only, so this ends; the count is a second lock on the door.
-        steps += 1;
-        if steps > 64 * 1024 {
-            return Err(ResolveError::TooManyLinks);
-        }
+        walk.count_step()?;
         let Some(name) = queue.pop_front() else {
             // The last name was a folder that has been entered, or the root.
-            let Some((_, name)) = walk.stack.pop() else { return walk.found(None, Some(Kind::Folder)) };
-            return walk.found(Some(name), Some(Kind::Folder));
+            let name = if walk.folders.is_empty() { None } else { Some(walk.leave()?) };
+            return walk.found(name, Some(Kind::Folder));
         };
         if name == "." {
             continue;
         }
         if name == ".." {
-            if walk.stack.pop().is_none() {
-                return Err(walk.leaves());
-            }
+            walk.leave()?;
             continue;
         }
-        let here = walk.here();
+        let here = walk.here()?;
         let metadata = match here.symlink_metadata(&name) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -189,7 +186,7 @@ pub(crate) fn resolve(root: &Root, names: Vec<OsString>, true_names: bool) -> Re
             // The last folder is not entered: whoever only writes it down needs no right to.
             Kind::Folder if queue.is_empty() => return walk.found(Some(name), Some(kind)),
             Kind::Folder => match here.open_dir_nofollow(&name) {
-                Ok(dir) => walk.stack.push((dir, name)),
+                Ok(dir) => walk.enter(dir, name),
                 // It was a folder a moment ago; look again at what it is now.
                 Err(error) if swapped(&error) => {
                     walk.count_link()?;
@@ -221,17 +218,65 @@ pub(crate) fn is_link(error: &io::Error) -> bool {
     link
 }
 
+/// The directory that a walk has come to.
+enum Here {
+    Root,
+    Open(Dir),
+    /// Somewhere above the one that was open: it is opened when it is needed.
+    Above,
+}
+
 struct Walk<'r> {
     root: &'r Root,
-    stack: Vec<(Dir, OsString)>,
+    /// The names from the root to here.
+    folders: Vec<OsString>,
+    here: Here,
+    steps: usize,
     links: usize,
     /// The link followed last: only a link's target can climb too far.
     last_link: OsString,
 }
 
-impl Walk<'_> {
-    fn here(&self) -> &Dir {
-        self.stack.last().map_or(&self.root.dir, |(dir, _)| dir)
+impl<'r> Walk<'r> {
+    fn new(root: &'r Root) -> Self {
+        Self { root, folders: Vec::new(), here: Here::Root, steps: 0, links: 0, last_link: OsString::new() }
+    }
+
+    fn here(&mut self) -> Result<&Dir, ResolveError> {
+        if matches!(self.here, Here::Above) {
+            self.here = Here::Root;
+            for at in 0..self.folders.len() {
+                self.count_step()?;
+                let next = self.opened().open_dir_nofollow(&self.folders[at]).map_err(|error| match swapped(&error) {
+                    true => ResolveError::TooManyLinks,
+                    false => ResolveError::Io(error),
+                });
+                self.here = Here::Open(next?);
+            }
+        }
+        Ok(self.opened())
+    }
+
+    fn opened(&self) -> &Dir {
+        if let Here::Open(dir) = &self.here { dir } else { &self.root.dir }
+    }
+
+    fn enter(&mut self, dir: Dir, name: OsString) {
+        self.here = Here::Open(dir);
+        self.folders.push(name);
+    }
+
+    /// Goes back to the directory above, and answers with the name that was left.
+    fn leave(&mut self) -> Result<OsString, ResolveError> {
+        let Some(left) = self.folders.pop() else { return Err(self.leaves()) };
+        self.here = Here::Above;
+        Ok(left)
+    }
+
+    /// A queue grows by a link's target only, so every walk ends; this bounds how late.
+    fn count_step(&mut self) -> Result<(), ResolveError> {
+        self.steps += 1;
+        if self.steps > MAX_STEPS { Err(ResolveError::TooManyLinks) } else { Ok(()) }
     }
 
     fn leaves(&self) -> ResolveError {
@@ -246,7 +291,7 @@ impl Walk<'_> {
     /// Puts a link's target in front of what is left to walk.
     fn follow(&mut self, name: &OsStr, queue: &mut VecDeque<OsString>) -> Result<(), ResolveError> {
         self.count_link()?;
-        let target = match self.here().read_link_contents(name) {
+        let target = match self.here()?.read_link_contents(name) {
             Ok(target) => target,
             // No link any more.
             Err(error) if swapped(&error) || error.kind() == io::ErrorKind::InvalidInput => {
@@ -259,7 +304,7 @@ impl Walk<'_> {
         let target: PathBuf = if target.is_absolute() {
             let cleaned = clean_absolute(&target);
             let Some((rest, _)) = self.root.strip(&cleaned) else { return Err(self.leaves()) };
-            self.stack.clear();
+            (self.here, self.folders) = (Here::Root, Vec::new());
             rest.to_owned()
         } else {
             target
@@ -271,12 +316,12 @@ impl Walk<'_> {
     }
 
     fn found(mut self, name: Option<OsString>, kind: Option<Kind>) -> Result<Found, ResolveError> {
-        let folders = self.stack.iter().map(|(_, name)| name.clone()).collect();
-        let parent = match self.stack.pop() {
-            Some((dir, _)) => dir,
-            None => self.root.dir.try_clone().map_err(ResolveError::Io)?,
+        self.here()?;
+        let parent = match self.here {
+            Here::Open(dir) => dir,
+            Here::Root | Here::Above => self.root.dir.try_clone().map_err(ResolveError::Io)?,
         };
-        Ok(Found { folders, parent, name, kind, missing: Vec::new() })
+        Ok(Found { folders: self.folders, parent, name, kind, missing: Vec::new() })
     }
 }
 

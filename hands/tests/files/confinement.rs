@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bma_hands::workspace::Workspace;
+use bma_proto_core::contract::ReadInput;
 
 use crate::support::{Place, failure, reason, text};
 
@@ -133,6 +134,45 @@ fn f55_all_spellings_of_the_workspace_are_one() {
         assert_eq!(text(place.glob_in(path, "*")), "sub/f");
         assert_eq!(text(place.list(Some(path))), "sub/f");
     }
+}
+
+/// Deeper than there may be descriptors, with links that lead up again from there.
+#[test]
+fn a_deep_path_holds_no_descriptor_for_each_of_its_folders() {
+    const DEPTH: usize = 1_200;
+    let place = Place::in_memory();
+    let mut folder = place.workspace.dir().try_clone().unwrap();
+    for _ in 0..DEPTH {
+        folder.create_dir("d").unwrap();
+        folder = folder.open_dir("d").unwrap();
+    }
+    folder.write("f", "deep").unwrap();
+    folder.symlink("../d/f", "up and down").unwrap();
+    folder.symlink(["..", ""].join("/").repeat(DEPTH) + "top", "to the top").unwrap();
+    folder.symlink("../".repeat(DEPTH + 1) + "outside/f", "out").unwrap();
+    folder.symlink("../d/".repeat(700) + "f", "pathological").unwrap();
+    place.file("top", "at the top");
+    fs::write(place.outside("f"), SECRET).unwrap();
+    let most = AtomicU64::new(0);
+    let count = |_: &bma_hands::access::FileAccessRequest<'_>| {
+        let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        most.fetch_max(open as u64, Ordering::Relaxed);
+        Ok(())
+    };
+    let deep = |name: &str| {
+        let path = ["d/".repeat(DEPTH), name.to_owned()].concat();
+        bma_hands::files::read(&place.asking(&count), &ReadInput { path, offset: None, limit: None })
+    };
+    assert_eq!(text(deep("f")), "deep");
+    assert_eq!(text(deep("up and down")), "deep");
+    assert_eq!(text(deep("to the top")), "at the top");
+    assert_eq!(reason(deep("out")), "workspace_boundary");
+    let begun = Instant::now();
+    assert_eq!(reason(deep("pathological")), "too_many_links");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // Other tests hold some at the same time.
+    let most = most.into_inner();
+    assert!(most < 500, "{most} descriptors");
 }
 
 /// Unpacking is not these tools' work; a file that is to go through a link made earlier is.
