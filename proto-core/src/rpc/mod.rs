@@ -35,8 +35,10 @@ mod decode;
 mod encode;
 mod id;
 mod inbound;
+mod numbered;
 mod outbox;
 mod peer;
+mod pending;
 #[cfg(test)]
 mod tests;
 

@@ -1,17 +1,15 @@
 //! One end of a JSON-RPC connection.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::decode::{self, Frame, Oversized, Verdict};
 use super::encode;
-use super::id::{RequestId, own_number};
-use super::inbound::Inbound;
-use super::outbox::{Outbox, Waiting};
+use super::id::RequestId;
+use super::numbered::Numbered;
 use crate::contract::{
-    AnyParams, AnyResult, Direction, ErrorCode, JSONRPCError, Method, NotificationMethod, RequestMethod, defaults,
+    AnyParams, AnyResult, Direction, JSONRPCError, Method, NotificationMethod, RequestMethod, defaults,
 };
 use crate::time::{Machine, Reason, Time};
 
@@ -84,10 +82,10 @@ impl Config {
 /// connection it came on; anything later is dropped without harm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InboundId {
-    id: RequestId,
-    connection: u64,
-    slot: usize,
-    serial: u64,
+    pub(super) id: RequestId,
+    pub(super) connection: u64,
+    pub(super) slot: usize,
+    pub(super) serial: u64,
 }
 
 impl InboundId {
@@ -183,14 +181,6 @@ pub struct Counters {
     pub busy_answers: u64,
 }
 
-#[derive(Clone, Debug)]
-struct Pending<T> {
-    method: Method,
-    tag: T,
-    expires: Time,
-    timeout: Duration,
-}
-
 /// One end of a JSON-RPC connection, without the connection.
 ///
 /// It lives through disconnects: request ids are never reused, so an answer
@@ -207,74 +197,51 @@ struct Pending<T> {
 /// As a [`Machine`] it does the same through one queue.
 #[derive(Clone, Debug)]
 pub struct Peer<T> {
-    config: Config,
-    now: Time,
-    connection: Option<u64>,
-    connections: u64,
-    next_number: u64,
-    pending: BTreeMap<u64, Pending<T>>,
-    expiries: BTreeSet<(Time, u64)>,
-    waiting: Waiting,
-    inflight: usize,
-    inbound: Inbound,
-    outbox: Outbox,
+    numbered: Numbered,
+    /// The tags of the pending requests, each in the place of its request.
+    tags: VecDeque<T>,
     events: VecDeque<Event<T>>,
-    counters: Counters,
 }
 
 impl<T> Peer<T> {
     /// A peer that is not connected yet.
     pub fn new(config: Config) -> Self {
-        Self {
-            config,
-            now: Time::ORIGIN,
-            connection: None,
-            connections: 0,
-            next_number: 1,
-            pending: BTreeMap::new(),
-            expiries: BTreeSet::new(),
-            waiting: Waiting::default(),
-            inflight: 0,
-            inbound: Inbound::default(),
-            outbox: Outbox::default(),
-            events: VecDeque::new(),
-            counters: Counters::default(),
-        }
+        Self { numbered: Numbered::new(config), tags: VecDeque::new(), events: VecDeque::new() }
     }
 
     /// Whether there is a connection.
     pub fn is_connected(&self) -> bool {
-        self.connection.is_some()
+        self.numbered.is_connected()
     }
 
     /// The bounds in force.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.numbered.config
     }
 
     /// Changes the bounds, as a registration does. Holds for frames from now on.
     pub fn config_mut(&mut self) -> &mut Config {
-        &mut self.config
+        &mut self.numbered.config
     }
 
     /// What was dropped so far.
     pub fn counters(&self) -> Counters {
-        self.counters
+        self.numbered.counters
     }
 
     /// Requests of ours that have no answer yet.
     pub fn pending_requests(&self) -> usize {
-        self.pending.len()
+        self.numbered.pending.len()
     }
 
     /// Frames that wait to be written.
     pub fn queued_frames(&self) -> usize {
-        self.outbox.len()
+        self.numbered.outbox.len()
     }
 
     /// Bytes that wait to be written.
     pub fn queued_bytes(&self) -> usize {
-        self.outbox.bytes()
+        self.numbered.outbox.bytes()
     }
 
     /// Whether so many answers wait to be written that nothing more should be read: the other
@@ -283,148 +250,43 @@ impl<T> Peer<T> {
     /// never gets there. Requests of ours must not stop the reading: two sides that ask at
     /// once would wait for each other.
     pub fn has_too_many_answers(&self) -> bool {
-        let Config { max_inbound, max_frame_bytes, .. } = self.config;
-        let in_flight = max_inbound.saturating_mul(1 + RESERVE);
-        self.outbox.answers() > in_flight.saturating_mul(4)
-            || self.outbox.answer_bytes() > in_flight.saturating_mul(max_frame_bytes)
+        self.numbered.has_too_many_answers()
     }
 
     /// A connection is there. One that was there before is gone.
     pub fn connect(&mut self) {
-        self.forget_connection();
-        self.connections += 1;
-        self.connection = Some(self.connections);
+        self.numbered.connect();
     }
 
     /// The connection is gone: queued frames are dropped, answers to its
     /// requests will be. Returns the tags of the requests that get no answer
     /// any more, oldest first: [`RequestError::Disconnected`] is their outcome.
     pub fn disconnect(&mut self) -> Vec<T> {
-        self.forget_connection();
-        self.expiries.clear();
-        std::mem::take(&mut self.pending).into_values().map(|pending| pending.tag).collect()
-    }
-
-    fn forget_connection(&mut self) {
-        self.connection = None;
-        self.outbox.clear();
-        self.waiting = Waiting::default();
-        self.inflight = 0;
-        self.inbound = Inbound::default();
+        self.numbered.disconnect();
+        std::mem::take(&mut self.tags).into()
     }
 
     /// Takes one frame. Whatever is wrong with it is answered here; what
     /// comes out is of the contract's shape. Without a connection there is
     /// nobody to have sent it, and nothing happens.
     pub fn accept(&mut self, text: &str) -> Option<Event<T>> {
-        self.connection?;
-        if text.len() > self.config.max_frame_bytes {
-            return self.accept_oversized(text);
-        }
-        let pending = &self.pending;
-        let method_of =
-            |raw: &serde_json::value::RawValue| pending.get(&own_number(raw)?).map(|pending| pending.method);
-        match decode::read(text, self.config.side, &method_of) {
-            Frame::Request(id, params) => self.admit(id, params),
-            Frame::Notification(params) => Some(Event::Notification { params }),
-            Frame::Answer(id, outcome) => self.settle(own_number(id), outcome),
-            Frame::UnwantedId(id, method) => {
-                let message = format!("{} is a notification: send it without an id", method.name());
-                self.refuse_frame(&id, ErrorCode::InvalidRequest.error(message))
-            }
-            Frame::MissingId => {
-                self.counters.ignored_notifications += 1;
-                None
-            }
-            Frame::Broken => self.accept_broken(text),
-        }
+        let event = self.numbered.accept(text)?;
+        self.tagged(event)
+    }
+
+    /// An event with the tag of its request.
+    fn tagged(&mut self, event: Event<usize>) -> Option<Event<T>> {
+        Some(match event {
+            Event::Request { id, params } => Event::Request { id, params },
+            Event::Notification { params } => Event::Notification { params },
+            Event::Response { tag: place, outcome } => Event::Response { tag: self.tags.remove(place)?, outcome },
+        })
     }
 
     /// Takes over a request that came on the present connection but was read
     /// before this peer was known to be its addressee: a registration.
     pub(crate) fn adopt(&mut self, id: RequestId) -> InboundId {
-        let (slot, serial) = self.inbound.open();
-        InboundId { id, connection: self.connections, slot, serial }
-    }
-
-    fn admit(&mut self, id: RequestId, params: AnyParams) -> Option<Event<T>> {
-        let share = if has_reserve(params.method()) { 1 + RESERVE } else { 1 };
-        let bound = self.config.max_inbound.saturating_mul(share);
-        if self.inbound.open >= bound {
-            self.counters.busy_answers += 1;
-            let message = format!("{bound} requests are in flight already: wait for some of them to end");
-            return self.refuse_frame(&id, ErrorCode::ExecutorBusy.error(message).with_retryable(true));
-        }
-        let (slot, serial) = self.inbound.open();
-        Some(Event::Request { id: InboundId { id, connection: self.connections, slot, serial }, params })
-    }
-
-    #[cold]
-    fn accept_broken(&mut self, text: &str) -> Option<Event<T>> {
-        let side = self.config.side;
-        match decode::diagnose(text, &|method| side.accepts(method)) {
-            Verdict::Refuse(id, error) => self.refuse_frame(&id, error),
-            Verdict::Ignore => {
-                self.counters.ignored_notifications += 1;
-                None
-            }
-            Verdict::BadAnswer(id, told) => {
-                let error = told.map_or_else(RequestError::Malformed, |error| RequestError::Refused(Box::new(error)));
-                self.settle(own_number(id), Err(error))
-            }
-        }
-    }
-
-    #[cold]
-    fn accept_oversized(&mut self, text: &str) -> Option<Event<T>> {
-        let (bytes, limit) = (text.len(), self.config.max_frame_bytes);
-        let message = format!("the frame has {bytes} bytes, the limit is {limit}");
-        match decode::look_at_oversized(text) {
-            Oversized::Answer(id) => self.settle(own_number(id), Err(RequestError::Malformed(message))),
-            Oversized::Request(id) => self.refuse_frame(&id, ErrorCode::PayloadTooLarge.error(message)),
-            Oversized::Unanswerable => {
-                self.counters.ignored_notifications += 1;
-                None
-            }
-        }
-    }
-
-    fn refuse_frame(&mut self, id: &RequestId, error: JSONRPCError) -> Option<Event<T>> {
-        self.counters.refused_frames += 1;
-        self.push_failure(id, &error);
-        None
-    }
-
-    fn settle(&mut self, number: Option<u64>, outcome: Result<AnyResult, RequestError>) -> Option<Event<T>> {
-        let Some((number, pending)) = number.and_then(|number| self.pending.remove_entry(&number)) else {
-            self.counters.unmatched_answers += 1;
-            return None;
-        };
-        self.expiries.remove(&(pending.expires, number));
-        if !self.waiting.remove(number) {
-            self.free_place();
-        }
-        Some(Event::Response { tag: pending.tag, outcome })
-    }
-
-    /// One request less is in flight: the next one that waits goes out.
-    fn free_place(&mut self) {
-        self.inflight = self.inflight.saturating_sub(1);
-        self.fill_places();
-    }
-
-    fn fill_places(&mut self) {
-        while self.taken_places() < self.config.max_inflight {
-            let Some((number, frame)) = self.waiting.pop() else { break };
-            self.outbox.request(number, frame);
-            self.inflight += 1;
-        }
-    }
-
-    /// A request that has ended has its place for as long as it waits to be written: a peer
-    /// that reads nothing does not make room by that.
-    fn taken_places(&self) -> usize {
-        self.inflight.max(self.outbox.requests())
+        self.numbered.adopt(id)
     }
 
     /// Sends a request; its response carries `tag`. It times out after the
@@ -434,7 +296,7 @@ impl<T> Peer<T> {
     /// # Errors
     /// [`Misuse`]: nothing was sent.
     pub fn request<M: RequestMethod>(&mut self, now: Time, params: &M::Params, tag: T) -> Result<u64, Misuse> {
-        self.request_with(now, M::METHOD, params, tag, self.config.request_timeout)
+        self.request_with(now, M::METHOD, params, tag, self.numbered.config.request_timeout)
     }
 
     /// Sends a request of a method that is known only at run time.
@@ -457,53 +319,17 @@ impl<T> Peer<T> {
         tag: T,
         timeout: Duration,
     ) -> Result<u64, Misuse> {
-        let number = self.next_number;
-        let frame =
-            encode::request(number, method, params).map_err(|reason| Misuse::Unserializable { method, reason })?;
-        // What can never be sent is told first: the caller may keep the rest for the next connection.
-        self.check_size(method, &frame)?;
-        if self.connection.is_none() {
-            return Err(Misuse::NotConnected);
-        }
-        self.now = self.now.max(now);
-        let full = self.taken_places() >= self.config.max_inflight;
-        let waits = full && !has_reserve(method);
-        if full {
-            self.require_room(waits)?;
-        }
-        self.next_number += 1;
-        let expires = self.now + timeout;
-        self.expiries.insert((expires, number));
-        self.pending.insert(number, Pending { method, tag, expires, timeout });
-        if waits {
-            self.waiting.push(number, frame);
-        } else {
-            self.inflight += 1;
-            self.outbox.request(number, frame);
-        }
+        let encode = |number| encode::request(number, method, params);
+        let number = self.numbered.request(now, method, encode, timeout)?;
+        self.tags.push_back(tag);
         Ok(number)
-    }
-
-    /// Whether a further request can be taken: one that would wait its turn, or one that has a reserve.
-    fn require_room(&self, waits: bool) -> Result<(), Misuse> {
-        let Config { max_inflight, max_waiting, max_waiting_bytes, .. } = self.config;
-        let ahead = if waits { self.waiting.len() } else { self.taken_places().saturating_sub(max_inflight) };
-        let has_room = ahead < max_waiting && !(waits && self.waiting.bytes() >= max_waiting_bytes);
-        if has_room { Ok(()) } else { Err(Misuse::Backlog(ahead)) }
     }
 
     /// Takes back a request that is not on its way yet, and returns its tag:
     /// the other side will never see it. `None` when it has left, or has ended.
     pub fn withdraw(&mut self, number: u64) -> Option<T> {
-        if !self.waiting.remove(number) {
-            if !self.outbox.withdraw(number) {
-                return None;
-            }
-            self.free_place();
-        }
-        let pending = self.pending.remove(&number)?;
-        self.expiries.remove(&(pending.expires, number));
-        Some(pending.tag)
+        let place = self.numbered.withdraw(number)?;
+        self.tags.remove(place)
     }
 
     /// Sends a notification.
@@ -511,7 +337,7 @@ impl<T> Peer<T> {
     /// # Errors
     /// [`Misuse`]: nothing was sent.
     pub fn notify<M: NotificationMethod>(&mut self, params: &M::Params) -> Result<(), Misuse> {
-        self.notify_with(M::METHOD, params)
+        self.numbered.notify(M::METHOD, encode::notification(M::METHOD, params))
     }
 
     /// Sends a notification of a method that is known only at run time.
@@ -519,120 +345,43 @@ impl<T> Peer<T> {
     /// # Errors
     /// [`Misuse`]: nothing was sent.
     pub fn notify_any(&mut self, params: &AnyParams) -> Result<(), Misuse> {
-        self.notify_with(params.method(), params)
-    }
-
-    fn notify_with<P: Serialize + ?Sized>(&mut self, method: Method, params: &P) -> Result<(), Misuse> {
-        if self.connection.is_none() {
-            return Err(Misuse::NotConnected);
-        }
-        let frame = encode::notification(method, params).map_err(|reason| Misuse::Unserializable { method, reason })?;
-        self.check_size(method, &frame)?;
-        self.outbox.notification(frame);
-        Ok(())
-    }
-
-    fn check_size(&self, method: Method, frame: &str) -> Result<(), Misuse> {
-        let limit = self.config.max_frame_bytes;
-        if frame.len() > limit {
-            return Err(Misuse::FrameTooLarge { method, bytes: frame.len(), limit });
-        }
-        Ok(())
+        self.numbered.notify(params.method(), encode::notification(params.method(), params))
     }
 
     /// Answers a request. A result that is over the frame limit goes out as
     /// error -32006 instead.
     pub fn reply<M: RequestMethod>(&mut self, id: InboundId, result: &M::Result) {
-        self.reply_with(id, result);
+        self.numbered.reply(&id, result);
     }
 
     /// Answers a request of a method that is known only at run time.
     pub fn reply_any(&mut self, id: InboundId, result: &AnyResult) {
-        self.reply_with(id, result);
-    }
-
-    fn reply_with<R: Serialize + ?Sized>(&mut self, id: InboundId, result: &R) {
-        if !self.close_inbound(&id) {
-            return;
-        }
-        let limit = self.config.max_frame_bytes;
-        let error = match encode::success(&id.id, result) {
-            Ok(frame) if frame.len() <= limit => return self.outbox.answer(frame),
-            Ok(frame) => {
-                let message = format!("the result has {} bytes, the frame limit is {limit}", frame.len());
-                ErrorCode::PayloadTooLarge.error(message)
-            }
-            Err(reason) => ErrorCode::InternalError.error(reason),
-        };
-        self.push_failure(&id.id, &error);
+        self.numbered.reply(&id, result);
     }
 
     /// Answers a request with an error. One that is over the frame limit goes
     /// out with a shorter message and without data.
     pub fn refuse(&mut self, id: InboundId, error: &JSONRPCError) {
-        if self.close_inbound(&id) {
-            self.push_failure(&id.id, error);
-        }
-    }
-
-    /// Errors quote names that the other side chose, which can be as long as a frame.
-    fn push_failure(&mut self, id: &RequestId, error: &JSONRPCError) {
-        const SHORT_MESSAGE_CHARS: usize = 256;
-        let mut frame = encode::failure(id, error);
-        if frame.len() > self.config.max_frame_bytes {
-            let message = error.message.chars().take(SHORT_MESSAGE_CHARS).collect();
-            frame = encode::failure(id, &JSONRPCError { code: error.code, message, data: None });
-        }
-        self.outbox.answer(frame);
-    }
-
-    fn close_inbound(&mut self, id: &InboundId) -> bool {
-        self.connection == Some(id.connection) && self.inbound.close(id.slot, id.serial)
+        self.numbered.refuse(&id, error);
     }
 
     /// The next frame to write, oldest first.
     #[must_use]
     pub fn next_frame(&mut self) -> Option<String> {
-        let frame = self.outbox.pop();
-        if self.waiting.len() > 0 {
-            self.fill_places();
-        }
-        frame
+        self.numbered.next_frame()
     }
 
     /// When the next request of ours expires.
     #[must_use]
     pub fn next_expiry(&self) -> Option<(Time, Reason)> {
-        self.expiries.first().map(|(at, _)| (*at, Reason::RequestTimeout))
+        self.numbered.pending.next_expiry().map(|(at, _)| (at, Reason::RequestTimeout))
     }
 
     /// Ends one request that is overdue at `now`. Call until `None`.
     #[must_use]
     pub fn expire(&mut self, now: Time) -> Option<Event<T>> {
-        self.now = self.now.max(now);
-        let (at, number) = *self.expiries.first()?;
-        if at > self.now {
-            return None;
-        }
-        let timeout = self.pending.get(&number).map_or(Duration::ZERO, |pending| pending.timeout);
-        self.settle(Some(number), Err(RequestError::Timeout(timeout)))
-    }
-}
-
-/// What must get through may be in flight this many times as often again.
-const RESERVE: usize = 1;
-
-/// Methods that must get through when everything else is full.
-fn has_reserve(method: Method) -> bool {
-    match method {
-        Method::ToolCancel
-        | Method::TurnCancel
-        | Method::InteractionCancel
-        | Method::SessionStop
-        | Method::SessionClose
-        | Method::ProcessInterrupt
-        | Method::ProcessTerminate => true,
-        other => other.name().starts_with("executor."),
+        let event = self.numbered.expire(now)?;
+        self.tagged(event)
     }
 }
 
@@ -663,7 +412,7 @@ impl<T> Machine for Peer<T> {
     type Output = Output<T>;
 
     fn feed(&mut self, now: Time, input: Input<'_>) {
-        self.now = self.now.max(now);
+        self.numbered.now = self.numbered.now.max(now);
         match input {
             Input::Connected => self.connect(),
             Input::Frame(text) => {
@@ -690,8 +439,8 @@ impl<T> Machine for Peer<T> {
     }
 
     fn deadline(&self) -> Option<(Time, Reason)> {
-        if !self.outbox.is_empty() || !self.events.is_empty() {
-            return Some((self.now, Reason::OutputQueued));
+        if !self.numbered.outbox.is_empty() || !self.events.is_empty() {
+            return Some((self.numbered.now, Reason::OutputQueued));
         }
         self.next_expiry()
     }
