@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher;
+use std::mem;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -33,8 +34,9 @@ pub(crate) enum Known<'a, A> {
 /// Open calls, recorded results, and the ids of the rest.
 #[derive(Clone, Debug)]
 pub(crate) struct CallTable<A> {
-    open: HashMap<ToolCallId, A, FixedState>,
-    done: HashMap<ToolCallId, Recorded, FixedState>,
+    /// Each id once, as what it is now.
+    calls: HashMap<ToolCallId, Call<A>, FixedState>,
+    open: usize,
     /// Recorded results that may lose their content, oldest first.
     settled: VecDeque<ToolCallId>,
     settled_bytes: usize,
@@ -42,6 +44,60 @@ pub(crate) struct CallTable<A> {
     /// Hashes of the ids without content: 8 bytes each instead of a string. Two
     /// ids that collide would make the later one look forgotten, never run twice.
     forgotten: HashSet<u64, FixedState>,
+}
+
+#[derive(Clone, Debug)]
+enum Call<A> {
+    Open(A),
+    Done(Recorded),
+}
+
+impl<A> Call<A> {
+    fn open(&self) -> Option<&A> {
+        match self {
+            Call::Open(call) => Some(call),
+            Call::Done(_) => None,
+        }
+    }
+
+    fn open_mut(&mut self) -> Option<&mut A> {
+        match self {
+            Call::Open(call) => Some(call),
+            Call::Done(_) => None,
+        }
+    }
+
+    fn done(&self) -> Option<&Recorded> {
+        match self {
+            Call::Open(_) => None,
+            Call::Done(recorded) => Some(recorded),
+        }
+    }
+}
+
+/// Those who wait for the same thing, in the order in which they came: nearly always one.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiters<T> {
+    first: Option<T>,
+    more: Vec<T>,
+}
+
+impl<T> Waiters<T> {
+    pub(crate) fn one(first: T) -> Self {
+        Self { first: Some(first), more: Vec::new() }
+    }
+
+    pub(crate) fn push(&mut self, waiter: T) {
+        match self.first {
+            None => self.first = Some(waiter),
+            Some(_) => self.more.push(waiter),
+        }
+    }
+
+    /// All of them; none are left.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = T> + use<T> {
+        self.first.take().into_iter().chain(mem::take(&mut self.more))
+    }
 }
 
 /// A result, and whether it has reached who it is for.
@@ -56,8 +112,8 @@ impl<A> CallTable<A> {
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
         Self {
-            open: HashMap::with_hasher(hasher.clone()),
-            done: HashMap::with_hasher(hasher.clone()),
+            calls: HashMap::with_hasher(hasher.clone()),
+            open: 0,
             settled: VecDeque::new(),
             settled_bytes: 0,
             unsettled_bytes: 0,
@@ -66,42 +122,43 @@ impl<A> CallTable<A> {
     }
 
     pub(crate) fn lookup(&mut self, id: &ToolCallId) -> Known<'_, A> {
-        if let Some(call) = self.open.get_mut(id) {
-            return Known::Open(call);
+        match self.calls.get_mut(id) {
+            Some(Call::Open(call)) => Known::Open(call),
+            Some(Call::Done(recorded)) => Known::Done(&recorded.result),
+            None if self.forgotten.is_empty() => Known::New,
+            None if self.forgotten.contains(&self.forgotten.hasher().hash_one(id)) => Known::Forgotten,
+            None => Known::New,
         }
-        if let Some(recorded) = self.done.get(id) {
-            return Known::Done(&recorded.result);
-        }
-        let forgotten = !self.forgotten.is_empty() && self.forgotten.contains(&self.forgotten.hasher().hash_one(id));
-        if forgotten { Known::Forgotten } else { Known::New }
     }
 
     /// Whether another id can be taken.
     pub(crate) fn is_full(&self) -> bool {
-        self.open.len() + self.done.len() + self.forgotten.len() >= MAX_CALLS_PER_SESSION
+        self.calls.len() + self.forgotten.len() >= MAX_CALLS_PER_SESSION
     }
 
     /// Opens a call whose id is new.
     pub(crate) fn open(&mut self, id: ToolCallId, call: A) {
-        self.open.insert(id, call);
+        let earlier = self.calls.insert(id, Call::Open(call));
+        self.open += usize::from(earlier.is_none());
     }
 
     pub(crate) fn get_open(&mut self, id: &ToolCallId) -> Option<&mut A> {
-        self.open.get_mut(id)
+        self.calls.get_mut(id)?.open_mut()
     }
 
     /// The id of an open call as it is kept here.
     pub(crate) fn open_id(&self, id: &ToolCallId) -> Option<&ToolCallId> {
-        self.open.get_key_value(id).map(|(id, _)| id)
+        let (id, call) = self.calls.get_key_value(id)?;
+        call.open().map(|_| id)
     }
 
     pub(crate) fn open_len(&self) -> usize {
-        self.open.len()
+        self.open
     }
 
     /// Results that are recorded and not settled yet.
     pub(crate) fn unsettled_len(&self) -> usize {
-        self.done.len() - self.settled.len()
+        self.calls.len() - self.open - self.settled.len()
     }
 
     /// The bytes that those results hold, about.
@@ -112,7 +169,7 @@ impl<A> CallTable<A> {
     /// The results that are not settled yet, in the order of their ids: the map's own is arbitrary.
     #[allow(clippy::disallowed_methods, reason = "sorted at once")]
     pub(crate) fn unsettled(&self) -> Vec<Arc<ToolResultParams>> {
-        let waiting = self.done.values().filter(|recorded| !recorded.settled);
+        let waiting = self.calls.values().filter_map(Call::done).filter(|recorded| !recorded.settled);
         let mut results: Vec<_> = waiting.map(|recorded| Arc::clone(&recorded.result)).collect();
         results.sort_unstable_by(|a, b| a.tool_call_id.cmp(&b.tool_call_id));
         results
@@ -121,45 +178,60 @@ impl<A> CallTable<A> {
     /// The ids of the open calls, in their order: the map's own is arbitrary.
     #[allow(clippy::disallowed_methods, reason = "sorted at once")]
     pub(crate) fn open_ids(&self) -> Vec<ToolCallId> {
-        let mut ids: Vec<_> = self.open.keys().cloned().collect();
+        if self.open == 0 {
+            return Vec::new();
+        }
+        let open = self.calls.iter().filter(|(_, call)| call.open().is_some());
+        let mut ids: Vec<_> = open.map(|(id, _)| id.clone()).collect();
         ids.sort_unstable();
         ids
     }
 
     /// Does the same to every open call; the order cannot matter.
     #[allow(clippy::disallowed_methods, reason = "each call is changed by itself")]
-    pub(crate) fn each_open(&mut self, mut change: impl FnMut(&mut A)) {
-        self.open.values_mut().for_each(&mut change);
+    pub(crate) fn each_open(&mut self, change: impl FnMut(&mut A)) {
+        self.calls.values_mut().filter_map(Call::open_mut).for_each(change);
     }
 
     /// Takes an open call back, as if its id had never come.
     pub(crate) fn withdraw(&mut self, id: &ToolCallId) -> Option<A> {
-        self.open.remove(id)
+        self.get_open(id)?;
+        self.open -= 1;
+        match self.calls.remove(id)? {
+            Call::Open(call) => Some(call),
+            Call::Done(_) => None,
+        }
     }
 
     /// Ends an open call with its result. `None` when no such call is open.
     pub(crate) fn finish(&mut self, id: &ToolCallId, result: Arc<ToolResultParams>) -> Option<A> {
-        let (id, call) = self.open.remove_entry(id)?;
+        let call = self.calls.get_mut(id)?;
+        call.open()?;
         let bytes = result_weight(&result);
+        let Call::Open(ended) = mem::replace(call, Call::Done(Recorded { result, bytes, settled: false })) else {
+            return None;
+        };
+        self.open -= 1;
         self.unsettled_bytes += bytes;
-        self.done.insert(id, Recorded { result, bytes, settled: false });
-        Some(call)
+        Some(ended)
     }
 
     pub(crate) fn result(&self, id: &ToolCallId) -> Option<&Arc<ToolResultParams>> {
-        self.done.get(id).map(|recorded| &recorded.result)
+        self.calls.get(id)?.done().map(|recorded| &recorded.result)
     }
 
     /// The result has reached who it is for: from now on it may lose its content.
     pub(crate) fn settle(&mut self, id: ToolCallId) {
-        let Some(recorded) = self.done.get_mut(&id).filter(|recorded| !recorded.settled) else { return };
-        recorded.settled = true;
+        let Some(Call::Done(recorded)) = self.calls.get_mut(&id) else { return };
+        if mem::replace(&mut recorded.settled, true) {
+            return;
+        }
         self.unsettled_bytes -= recorded.bytes;
         self.settled_bytes += recorded.bytes;
         self.settled.push_back(id);
         while self.settled_bytes > MAX_RECORDED_BYTES {
             let Some(oldest) = self.settled.pop_front() else { break };
-            if let Some(recorded) = self.done.remove(&oldest) {
+            if let Some(Call::Done(recorded)) = self.calls.remove(&oldest) {
                 self.settled_bytes -= recorded.bytes;
                 self.forgotten.insert(self.forgotten.hasher().hash_one(&oldest));
             }

@@ -1,6 +1,8 @@
 //! The catalogue: every method with its direction, kind, first protocol
 //! version, capability, idempotency key, params and result.
 
+use std::sync::Arc;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserializer, Serialize, Serializer};
 
@@ -58,7 +60,7 @@ pub trait NotificationMethod: MethodSpec {}
 /// Rust, who sends it, first version, name on the wire, the capability that it
 /// needs, the members that make a repetition the same request, params, and the
 /// result when it is answered. What is `boxed` keeps [`AnyParams`] and
-/// [`AnyResult`] small; what is hot or small anyway is `inline`.
+/// [`AnyResult`] small; what is small anyway is `inline`; `shared` is what is kept as it came.
 macro_rules! catalogue {
     ($(
         $(#[$meta:meta])*
@@ -185,10 +187,13 @@ macro_rules! catalogue {
     (@kind) => { Kind::Notification };
     (@kind $result:ident) => { Kind::Request };
     (@store boxed $t:ident) => { Box<$t> };
+    (@store shared $t:ident) => { Arc<$t> };
     (@store inline $t:ident) => { $t };
     (@wrap boxed $e:expr) => { Box::new($e) };
+    (@wrap shared $e:expr) => { std::sync::Arc::new($e) };
     (@wrap inline $e:expr) => { $e };
     (@unwrap boxed $e:expr) => { *$e };
+    (@unwrap shared $e:expr) => { std::sync::Arc::unwrap_or_clone($e) };
     (@unwrap inline $e:expr) => { $e };
 
     (@spec $variant:ident) => { impl NotificationMethod for $variant {} };
@@ -264,7 +269,7 @@ catalogue! {
         => boxed ExecutorRegisterParams -> boxed ExecutorRegisterResult;
     /// Says that the executor lives and which sessions it holds.
     ExecutorHeartbeat = ExecutorToHarness V1 "executor.heartbeat"
-        => inline ExecutorHeartbeatParams -> inline ExecutorHeartbeatResult;
+        => boxed ExecutorHeartbeatParams -> inline ExecutorHeartbeatResult;
     /// Lets a fresh token carry the connection on.
     ExecutorTokenRefresh = ExecutorToHarness V1_1 "executor.token.refresh"
         => inline ExecutorTokenRefreshParams -> inline ExecutorTokenRefreshResult;
@@ -288,7 +293,7 @@ catalogue! {
         => boxed SessionEventParams -> inline SessionEventResult;
     /// Says what a session does.
     SessionStatus = ExecutorToHarness V1 "session.status"
-        => inline SessionStatusParams;
+        => boxed SessionStatusParams;
     /// Ends a session and everything that runs in it.
     SessionStop = HarnessToExecutor V1 "session.stop"
         => inline SessionStopParams -> inline SessionStopResult;
@@ -297,10 +302,10 @@ catalogue! {
         => inline SessionEndedParams -> inline Ack;
     /// Calls a tool. Answered at once; the outcome comes as `tool.result`.
     ToolCall = HarnessToExecutor V1 "tool.call"
-        => inline ToolCallParams -> inline Ack;
+        => boxed ToolCallParams -> inline Ack;
     /// Reports the outcome of a tool call, again and again until it is acknowledged.
     ToolResult = ExecutorToHarness V1 "tool.result" once per ["tool_call_id"]
-        => inline ToolResultParams -> inline Ack;
+        => shared ToolResultParams -> inline Ack;
     /// Cancels a tool call.
     ToolCancel = HarnessToExecutor V1 "tool.cancel"
         => inline ToolCancelParams -> inline ToolCancelResult;
@@ -312,10 +317,10 @@ catalogue! {
         => boxed ProcessStartParams -> boxed ProcessState;
     /// Reads output of a process from a cursor on, and can wait for it.
     ProcessRead = HarnessToExecutor V1_1 "process.read" if "process.enabled"
-        => inline ProcessReadParams -> boxed ProcessReadResult;
+        => boxed ProcessReadParams -> boxed ProcessReadResult;
     /// Writes to a process's standard input, or ends it.
     ProcessWrite = HarnessToExecutor V1_1 "process.write" if "process.enabled"
-        => inline ProcessWriteParams -> inline ProcessWriteResult;
+        => boxed ProcessWriteParams -> inline ProcessWriteResult;
     /// Interrupts a process, as Ctrl-C does.
     ProcessInterrupt = HarnessToExecutor V1_1 "process.interrupt" if "process.enabled"
         => inline ProcessSignalParams -> boxed ProcessState;
@@ -340,16 +345,16 @@ catalogue! {
     /// Installs a skill on the machine.
     SkillInstall = HarnessToExecutor V1_1 "skill.install" if "skills.install"
         once per ["skill_id", "revision_id", "digest"]
-        => boxed SkillInstallParams -> inline SkillInstallResult;
+        => boxed SkillInstallParams -> boxed SkillInstallResult;
     /// Saves files of the machine.
     WorkspaceBackup = HarnessToExecutor V1_1 "workspace.backup" if "workspace.backup" once per ["backup_id"]
-        => inline WorkspaceBackupParams -> boxed WorkspaceBackupResult;
+        => boxed WorkspaceBackupParams -> boxed WorkspaceBackupResult;
     /// Mounts views of a session's files.
     FsMount = HarnessToExecutor V1_1 "fs.mount" if "fs.fuse" once per ["session_id", "view"]
-        => boxed FsMountParams -> inline FsMountResult;
+        => boxed FsMountParams -> boxed FsMountResult;
     /// Unmounts them.
     FsUnmount = HarnessToExecutor V1_1 "fs.unmount" if "fs.fuse" once per ["session_id"]
-        => inline FsUnmountParams -> inline FsUnmountResult;
+        => inline FsUnmountParams -> boxed FsUnmountResult;
     /// Starts a turn of an agent.
     TurnStart = HarnessToExecutor V1_1 "turn.start" if "agent" once per ["turn_id"]
         => boxed TurnStartParams -> boxed TurnStartResult;
@@ -364,7 +369,7 @@ catalogue! {
         => inline SessionCloseParams -> inline SessionCloseResult;
     /// Shows a bit of text before its event comes.
     SessionEventDelta = ExecutorToHarness V1_1 "session.event_delta" if "agent"
-        => inline SessionEventDeltaParams;
+        => boxed SessionEventDeltaParams;
     /// Asks the user for a permission or an answer.
     InteractionRequest = ExecutorToHarness V1_1 "interaction.request" if "agent" once per ["interaction_id"]
         => boxed InteractionRequestParams -> inline InteractionRequestResult;
@@ -379,8 +384,8 @@ catalogue! {
         => inline InteractionCancelParams -> inline Ack;
     /// Asks for a fresh credential for the turn's model.
     ModelTokenRefresh = ExecutorToHarness V1_1 "model_token.refresh" if "agent"
-        => inline ModelTokenRefreshParams -> inline ModelTokenRefreshResult;
+        => inline ModelTokenRefreshParams -> boxed ModelTokenRefreshResult;
     /// Asks for a fresh credential for the turn's tools.
     ToolsTokenRefresh = ExecutorToHarness V1_1 "tools_token.refresh" if "agent"
-        => inline ToolsTokenRefreshParams -> inline ToolsTokenRefreshResult;
+        => inline ToolsTokenRefreshParams -> boxed ToolsTokenRefreshResult;
 }

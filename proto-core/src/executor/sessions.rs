@@ -416,7 +416,7 @@ impl Executor {
     pub(super) fn forget_unanswered(&mut self) {
         let mut void = Vec::new();
         for (session_id, session) in &mut self.sessions {
-            session.calls.each_open(|call| call.unanswered.clear());
+            session.calls.each_open(|call| drop(call.unanswered.take()));
             match &mut session.phase {
                 Phase::Assigning(_) => void.push(session_id.clone()),
                 Phase::Active => {}

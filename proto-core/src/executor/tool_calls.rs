@@ -6,7 +6,7 @@ use super::delivery::Delivery;
 use super::machine::Executor;
 use super::sessions::{Phase, duration, not_active};
 use super::{CallError, CancelCause, Config, Event};
-use crate::calls::{Known, tool_call_weight};
+use crate::calls::{Known, Waiters, tool_call_weight};
 use crate::contract::{
     Ack, ErrorCode, ErrorReason, JSONRPCError, SessionId, ToolCallId, ToolCallParams, ToolCancelParams,
     ToolCancelResult, ToolProgressParams, ToolResultParams, methods,
@@ -18,7 +18,7 @@ use crate::time::Time;
 #[derive(Clone, Debug)]
 pub(super) struct OpenCall {
     /// Requests for it that are not acknowledged: the application decides first.
-    pub(super) unanswered: Vec<InboundId>,
+    pub(super) unanswered: Waiters<InboundId>,
     accepted: bool,
     started: Time,
     deadline: Option<Time>,
@@ -27,7 +27,7 @@ pub(super) struct OpenCall {
 }
 
 impl Executor {
-    pub(super) fn call_came(&mut self, id: InboundId, params: ToolCallParams) {
+    pub(super) fn call_came(&mut self, id: InboundId, params: Box<ToolCallParams>) {
         let served = self.serves_tool(&params.tool);
         let Config { max_open_calls, max_session_bytes, max_held_bytes, .. } = self.config;
         let no_room = self.stopping.is_some() || self.held_bytes >= max_held_bytes;
@@ -78,9 +78,9 @@ impl Executor {
         let bytes = tool_call_weight(&params);
         session.open_bytes += bytes;
         self.held_bytes += bytes;
-        let call = OpenCall { unanswered: vec![id], accepted: false, started: self.now, deadline, bytes };
+        let call = OpenCall { unanswered: Waiters::one(id), accepted: false, started: self.now, deadline, bytes };
         session.calls.open(params.tool_call_id.clone(), call);
-        self.emit(Event::ToolCall(Box::new(params)));
+        self.emit(Event::ToolCall(params));
     }
 
     /// Acknowledges a tool call: it will run, and its result will come.
@@ -90,7 +90,7 @@ impl Executor {
     pub fn accept_tool_call(&mut self, session_id: &SessionId, tool_call_id: &ToolCallId) -> Result<(), CallError> {
         let call = self.open_call(session_id, tool_call_id)?;
         call.accepted = true;
-        for id in std::mem::take(&mut call.unanswered) {
+        for id in call.unanswered.take() {
             self.peer.reply::<methods::ToolCall>(id, &Ack { accepted: true });
         }
         Ok(())
@@ -110,11 +110,13 @@ impl Executor {
             return Err(no_call(session_id, tool_call_id));
         }
         let Some(session) = self.sessions.get_mut(session_id) else { return Err(no_call(session_id, tool_call_id)) };
-        let Some(call) = session.calls.withdraw(tool_call_id) else { return Err(no_call(session_id, tool_call_id)) };
+        let Some(mut call) = session.calls.withdraw(tool_call_id) else {
+            return Err(no_call(session_id, tool_call_id));
+        };
         session.open_bytes -= call.bytes;
         self.held_bytes -= call.bytes;
         self.clear_call_deadline(session_id, tool_call_id, call.deadline);
-        for id in call.unanswered {
+        for id in call.unanswered.take() {
             self.peer.refuse(id, error);
         }
         Ok(())

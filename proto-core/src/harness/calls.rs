@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::peer::{Binding, ExecutorPeer, Tag};
 use super::sessions::{over, unbound, unless_unconnected};
 use super::{CallError, Completion};
-use crate::calls::{CallTable, Known, tool_call_weight};
+use crate::calls::{CallTable, Known, Waiters, tool_call_weight};
 use crate::contract::{
     Ack, AnyResult, ContentBlock, ErrorCode, SessionId, ToolCallId, ToolCallParams, ToolCancelParams, ToolCancelResult,
     ToolOutcome, ToolResultParams, methods,
@@ -21,8 +21,8 @@ const MAX_GIVEN_UP: usize = 1024;
 #[derive(Clone, Debug)]
 pub(super) struct OpenCall {
     delivery: Delivery,
-    waiter: Option<u64>,
-    more_waiters: Vec<u64>,
+    /// The tokens that get its outcome.
+    waiters: Waiters<u64>,
 }
 
 /// How far a call is on its way to the executor.
@@ -43,10 +43,6 @@ enum Delivery {
 }
 
 impl OpenCall {
-    fn take_waiters(&mut self) -> impl Iterator<Item = u64> + use<> {
-        self.waiter.take().into_iter().chain(std::mem::take(&mut self.more_waiters))
-    }
-
     /// What it counts against [`Config::max_unacknowledged_bytes`](super::Config::max_unacknowledged_bytes).
     fn unacknowledged_bytes(&self) -> usize {
         match &self.delivery {
@@ -81,7 +77,7 @@ impl ExecutorPeer {
         let session = self.sessions.get_mut(&params.session_id).ok_or_else(|| unbound(&params.session_id))?;
         let given_up = match session.calls.lookup(&call_id) {
             Known::Open(call) if call.counts() => {
-                call.more_waiters.push(token);
+                call.waiters.push(token);
                 return Ok(call_id);
             }
             Known::Open(_) => true,
@@ -104,7 +100,7 @@ impl ExecutorPeer {
         let request = self.send_call(&params, number)?;
         if let Some(session) = self.sessions.get_mut(&params.session_id) {
             let delivery = Delivery::Unacknowledged { params: Box::new(params), request, may_have_arrived: given_up };
-            let call = OpenCall { delivery, waiter: Some(token), more_waiters: Vec::new() };
+            let call = OpenCall { delivery, waiters: Waiters::one(token) };
             self.unacknowledged_bytes += call.unacknowledged_bytes();
             session.calls.open(call_id.clone(), call);
             self.open_calls += 1;
@@ -161,7 +157,7 @@ impl ExecutorPeer {
         }
         self.unacknowledged_bytes -= call.unacknowledged_bytes();
         call.delivery = Delivery::GivenUp;
-        for token in call.take_waiters() {
+        for token in call.waiters.take() {
             self.done(token, Err(error.clone()));
         }
         self.given_up.push_back((binding, call_id.clone()));
@@ -188,7 +184,7 @@ impl ExecutorPeer {
         if call.counts() {
             self.open_calls -= 1;
         }
-        for token in call.take_waiters() {
+        for token in call.waiters.take() {
             self.done(token, Err(error.clone()));
         }
     }
@@ -202,7 +198,7 @@ impl ExecutorPeer {
         }
     }
 
-    pub(super) fn result_came(&mut self, id: InboundId, params: ToolResultParams) {
+    pub(super) fn result_came(&mut self, id: InboundId, params: Arc<ToolResultParams>) {
         let Some(session) = self.sessions.get_mut(&params.session_id) else {
             let message = format!("session {} is not bound to this executor", params.session_id);
             return self.peer.refuse(id, &ErrorCode::SessionNotActive.error(message));
@@ -217,22 +213,23 @@ impl ExecutorPeer {
     }
 
     /// Ends an open call with its result. One that has ended keeps the result that it has.
-    fn record(&mut self, mut result: ToolResultParams) {
-        // What is kept shares its ids with the session and the call: the copies that came with it go.
+    fn record(&mut self, mut result: Arc<ToolResultParams>) {
         let Some((session_id, _)) = self.sessions.get_key_value(&result.session_id) else { return };
-        result.session_id = session_id.clone();
-        let Some(session) = self.sessions.get_mut(&result.session_id) else { return };
-        if let Some(call_id) = session.calls.open_id(&result.tool_call_id) {
+        let session_id = session_id.clone();
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        let Some(call_id) = session.calls.open_id(&result.tool_call_id).cloned() else { return };
+        // What is kept shares its ids with the session and the call: the copies that came with it go.
+        if let Some(result) = Arc::get_mut(&mut result) {
+            result.session_id = session_id;
             result.tool_call_id = call_id.clone();
         }
-        let result = Arc::new(result);
-        let Some(mut call) = session.calls.finish(&result.tool_call_id, Arc::clone(&result)) else { return };
-        session.calls.settle(result.tool_call_id.clone());
+        let Some(mut call) = session.calls.finish(&call_id, Arc::clone(&result)) else { return };
+        session.calls.settle(call_id);
         self.unacknowledged_bytes -= call.unacknowledged_bytes();
         if call.counts() {
             self.open_calls -= 1;
         }
-        for token in call.take_waiters() {
+        for token in call.waiters.take() {
             self.done(token, Ok(Completion::Tool(Arc::clone(&result))));
         }
     }
@@ -276,14 +273,14 @@ impl ExecutorPeer {
         } else {
             "canceled before it was sent: the tool did not run"
         };
-        self.record(ToolResultParams {
+        self.record(Arc::new(ToolResultParams {
             session_id: params.session_id.clone(),
             tool_call_id: params.tool_call_id.clone(),
             outcome: ToolOutcome::Canceled,
             is_error: true,
             content: vec![ContentBlock::text(what)],
             ..ToolResultParams::default()
-        });
+        }));
         self.send_cancels(&params.session_id);
         true
     }

@@ -377,7 +377,7 @@ impl ExecutorPeer {
                 self.emit(Event::CapabilitiesChanged);
             }
             AnyParams::ExecutorClose(params) => self.leave(Gone::Closed(params.reason), 1000, "closed"),
-            AnyParams::SessionStatus(params) => self.emit(Event::SessionStatus(params)),
+            AnyParams::SessionStatus(params) => self.emit(Event::SessionStatus(*params)),
             AnyParams::ToolProgress(params) => self.emit(Event::ToolProgress(params)),
             AnyParams::ProcessStatus(params) => self.emit(Event::ProcessStatus(params)),
             other => self.emit(Event::Notification(Box::new(other))),

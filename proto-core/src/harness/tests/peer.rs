@@ -404,7 +404,7 @@ fn what_the_machine_keeps_account_of_is_no_plain_request() {
     let plain = [
         AnyParams::SessionAssign(Box::new(SessionAssignParams { session_id: session("t"), ..Default::default() })),
         AnyParams::SessionStop(stop_params("s")),
-        AnyParams::ToolCall(call_params("s", "c")),
+        AnyParams::ToolCall(Box::new(call_params("s", "c"))),
         AnyParams::ToolCancel(crate::contract::ToolCancelParams::default()),
         // Nor is what an executor sends, or what has no answer.
         AnyParams::SessionReady(crate::contract::SessionReadyParams::default()),
