@@ -36,6 +36,9 @@ struct Pair {
     session_id: SessionId,
     sessions: u64,
     input: Json,
+    /// What the two applications have at hand, as the yardstick has its structs: making it is not measured.
+    calls: Vec<ToolCallParams>,
+    contents: Vec<Vec<ContentBlock>>,
     results: u64,
     /// Frames as they pass, while that is wanted.
     seen: Option<Vec<String>>,
@@ -61,7 +64,18 @@ impl Pair {
         harness.attach(now, registration, Duration::ZERO);
         let session_id = SessionId::from("unset");
         let input = Json::from_text(INPUT.to_owned()).unwrap();
-        let mut pair = Self { executor, harness, now, session_id, sessions: 0, input, results: 0, seen: None };
+        let mut pair = Self {
+            executor,
+            harness,
+            now,
+            session_id,
+            sessions: 0,
+            input,
+            calls: Vec::new(),
+            contents: Vec::new(),
+            results: 0,
+            seen: None,
+        };
         pair.exchange();
         pair.next_session();
         pair
@@ -79,17 +93,21 @@ impl Pair {
         let params = SessionAssignParams { session_id: self.session_id.clone(), ..SessionAssignParams::default() };
         self.harness.assign(self.now, params, 0).unwrap();
         self.exchange();
-    }
-
-    /// One tool call, from its request to the last answer.
-    fn call(&mut self) {
-        self.now = self.now + Duration::from_micros(5);
-        let params = ToolCallParams {
+        let call = || ToolCallParams {
             session_id: self.session_id.clone(),
             tool: ToolName::Bash,
             input: self.input.clone(),
             ..ToolCallParams::default()
         };
+        self.calls = std::iter::repeat_with(call).take(CALLS_PER_SESSION).collect();
+        let content = || vec![ContentBlock::text(TEXT)];
+        self.contents = std::iter::repeat_with(content).take(CALLS_PER_SESSION).collect();
+    }
+
+    /// One tool call, from its request to the last answer.
+    fn call(&mut self) {
+        self.now = self.now + Duration::from_micros(5);
+        let params = self.calls.pop().unwrap();
         self.harness.call_tool(self.now, params, 1).unwrap();
         self.exchange();
     }
@@ -149,7 +167,7 @@ impl Pair {
                     session_id: params.session_id,
                     tool_call_id: params.tool_call_id,
                     outcome: ToolOutcome::Succeeded,
-                    content: vec![ContentBlock::text(TEXT)],
+                    content: self.contents.pop().unwrap(),
                     ..ToolResultParams::default()
                 };
                 self.executor.finish_tool_call(self.now, result).unwrap();
