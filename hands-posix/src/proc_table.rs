@@ -37,27 +37,97 @@ mod linux {
     use std::collections::BTreeSet;
     use std::fs;
     use std::io::Read as _;
+    use std::mem::MaybeUninit;
+    use std::time::Duration;
+
+    use rustix::fs::{Mode, OFlags, RawDir};
 
     /// No environment is read past this: more does not fit into the arguments of an exec.
     const MAX_ENVIRON: u64 = 6 * 1024 * 1024;
 
+    /// How young a process is whose environment may be empty because it is not there yet, in ticks of 10 ms. Members
+    /// that have lived for longer were found at another moment.
+    const BARE_TICKS: u64 = 20;
+
+    /// How long such a process is waited for.
+    const BARE_PAUSE: Duration = Duration::from_millis(1);
+
+    /// As often is it looked for members while others were gone before they could be looked at.
+    const MAX_LOOKS: usize = 20;
+
     /// The living members of a tree. One pass over the system is not a moment in time: only two empty passes
     /// in a row say that a tree is empty.
+    ///
+    /// A member may do nothing but start the next one and end. It is on every list, and gone when it is looked at. So
+    /// a pass in which anybody was gone does not say that a tree is empty.
     pub(crate) fn find(traits: &Traits<'_>) -> io::Result<Vec<Process>> {
-        let all = living()?;
+        check()?;
+        for _ in 0..MAX_LOOKS {
+            let (found, missed) = look(traits)?;
+            if !found.is_empty() || !missed {
+                return Ok(found);
+            }
+        }
+        Err(io::Error::other("processes come and go faster than they can be looked at"))
+    }
+
+    /// The members that were found, and whether any process was gone before it could be looked at.
+    fn look(traits: &Traits<'_>) -> io::Result<(Vec<Process>, bool)> {
         let own = std::process::id().cast_signed();
-        let mut members = BTreeSet::new();
+        let (mut all, mut members, mut bare) = (Vec::new(), BTreeSet::new(), Vec::new());
+        let mut missed = false;
         let mut buffer = Vec::new();
-        for process in &all {
+        let is_marked = |marks: &[u8]| has_mark(marks, |one| one == traits.marker.as_bytes());
+        // Each at once, as long as it is there.
+        each_id(|id| {
+            let Some((process, alive)) = read_any(id) else {
+                missed = true;
+                return;
+            };
+            if !alive {
+                return;
+            }
             let by_session = traits.leader.is_some_and(|leader| process.session == leader || process.group == leader);
-            let by_memory = traits.known.get(&process.id) == Some(&process.began);
-            if by_session || by_memory || has_marker(process.id, traits.marker, &mut buffer) {
-                members.insert(process.id);
+            if by_session || traits.known.get(&id) == Some(&process.began) {
+                members.insert(id);
+            } else if !read_environment(id, &mut buffer) {
+                missed = true;
+                return;
+            } else if is_marked(&buffer) {
+                members.insert(id);
+            } else if buffer.is_empty() && process.began + BARE_TICKS > now() {
+                bare.push((id, process.parent));
+            }
+            all.push(process);
+        })?;
+        // While a program takes another's place, it has no environment for a moment.
+        if !bare.is_empty() {
+            std::thread::sleep(BARE_PAUSE);
+        }
+        let adopters = adopters(&all, own);
+        for (id, parent) in bare {
+            if !read_environment(id, &mut buffer) {
+                // Not one that is the child of somebody else to this day.
+                missed |= adopters.contains(&parent) || all.iter().all(|process| process.id != parent);
+            } else if is_marked(&buffer) {
+                members.insert(id);
             }
         }
         members.remove(&own);
         add_descendants(&all, &mut members, own);
-        Ok(all.into_iter().filter(|process| members.contains(&process.id)).collect())
+        Ok((all.into_iter().filter(|process| members.contains(&process.id)).collect(), missed))
+    }
+
+    /// Who may have become the parent of an orphan of ours: the system's first process or another one above this, or a
+    /// keeper, which is a child of this.
+    fn adopters(all: &[Process], own: i32) -> BTreeSet<i32> {
+        let mut adopters: BTreeSet<i32> =
+            all.iter().filter(|process| process.parent == own).map(|process| process.id).collect();
+        let mut next = Some(own);
+        while let Some(id) = next.filter(|id| adopters.insert(*id)) {
+            next = all.iter().find(|process| process.id == id).map(|process| process.parent);
+        }
+        adopters
     }
 
     /// All living descendants of `ancestor`.
@@ -91,8 +161,9 @@ mod linux {
             return Ok(text.split_ascii_whitespace().filter_map(|id| id.parse().ok()).collect());
         }
         // A kernel without that file.
-        let all = ids()?.filter_map(|id| read_any(id).map(|(process, _)| process));
-        Ok(all.filter(|process| process.parent == parent).map(|process| process.id).collect())
+        let mut children = Vec::new();
+        each_id(|id| children.extend(read_any(id).filter(|(process, _)| process.parent == parent).map(|_| id)))?;
+        Ok(children)
     }
 
     /// One living process.
@@ -102,7 +173,9 @@ mod linux {
 
     fn living() -> io::Result<Vec<Process>> {
         check()?;
-        Ok(ids()?.filter_map(read).collect())
+        let mut all = Vec::new();
+        each_id(|id| all.extend(read(id)))?;
+        Ok(all)
     }
 
     /// Makes sure that there is a table, and that it is our pid namespace's: in another's the numbers mean other
@@ -119,9 +192,19 @@ mod linux {
         ))
     }
 
-    fn ids() -> io::Result<impl Iterator<Item = i32>> {
-        let entries = fs::read_dir("/proc")?;
-        Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
+    /// Tells the id of every process, dead or alive, soon after it was listed.
+    fn each_id(mut each: impl FnMut(i32)) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let table = rustix::fs::open("/proc", flags, Mode::empty())?;
+        // Little is listed ahead.
+        let mut buffer = [MaybeUninit::uninit(); 512];
+        let mut entries = RawDir::new(table, &mut buffer);
+        while let Some(entry) = entries.next() {
+            if let Some(id) = entry?.file_name().to_str().ok().and_then(|name| name.parse().ok()) {
+                each(id);
+            }
+        }
+        Ok(())
     }
 
     fn read_any(id: i32) -> Option<(Process, bool)> {
@@ -150,27 +233,31 @@ mod linux {
         boot.tv_sec.cast_unsigned() * 100 + boot.tv_nsec.cast_unsigned() / 10_000_000
     }
 
-    fn has_marker(id: i32, marker: &str, buffer: &mut Vec<u8>) -> bool {
-        marks(id, buffer).any(|one| one == marker.as_bytes())
-    }
-
     /// Whether a process bears any tree's mark.
     pub(crate) fn has_any_mark(id: i32) -> bool {
-        marks(id, &mut Vec::new()).next().is_some()
+        let mut environment = Vec::new();
+        read_environment(id, &mut environment) && has_mark(&environment, |_| true)
     }
 
-    fn marks(id: i32, buffer: &mut Vec<u8>) -> impl Iterator<Item = &[u8]> {
+    /// Reads the environment of a process. `false`: it is gone.
+    fn read_environment(id: i32, buffer: &mut Vec<u8>) -> bool {
         buffer.clear();
-        // What is not ours to read (another user's process, or a protected one) bears none that we know of.
         let read =
             fs::File::open(format!("/proc/{id}/environ")).and_then(|file| file.take(MAX_ENVIRON).read_to_end(buffer));
         if read.is_err() {
+            // What is not ours to read (another user's process, or a protected one), or has no environment (the kernel's
+            // own), bears no mark that we know of.
             buffer.clear();
+            return read_any(id).is_some();
         }
-        let lists = buffer
+        true
+    }
+
+    fn has_mark(environment: &[u8], is_it: impl Fn(&[u8]) -> bool) -> bool {
+        let lists = environment
             .split(|&byte| byte == 0)
             .filter_map(|variable| variable.strip_prefix(crate::tree::MARKER_VARIABLE.as_bytes())?.strip_prefix(b"="));
-        lists.flat_map(|list| list.split(|&byte| byte == b','))
+        lists.flat_map(|list| list.split(|&byte| byte == b',')).any(is_it)
     }
 
     #[cfg(test)]

@@ -4,6 +4,8 @@
 
 #[path = "cases/bash.rs"]
 mod bash;
+#[path = "cases/endings.rs"]
+mod endings;
 #[path = "cases/output.rs"]
 mod output;
 mod support;

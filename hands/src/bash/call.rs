@@ -194,7 +194,7 @@ impl Bash {
                 end = Some(Some(reason));
             }
         }
-        let end = match end {
+        let mut end = match end {
             None => BashEnd::Exited,
             Some(reason) => {
                 let ran = self.runtime.now().saturating_since(started);
@@ -215,7 +215,7 @@ impl Bash {
         let (stderr, stderr_held) = watch.stderr.finish();
         let held = stdout_held.is_some() || stderr_held.is_some();
 
-        let survivors = self.survivors(&tree, held).await?;
+        let mut survivors = self.survivors(&tree, held).await?;
         // Known by now. If not, somebody else took it, or the shell could not be ended.
         let exit = tree.try_wait().ok().flatten();
         for stream in [stdout_held, stderr_held].into_iter().flatten() {
@@ -226,6 +226,13 @@ impl Bash {
         }
         if !survivors.is_empty() {
             running.leave_behind(tree);
+        }
+        if let BashEnd::TimedOut { ended, .. } | BashEnd::Canceled { ended, .. } = &mut end {
+            // What showed only now was not ended.
+            ended.add(EndReport { remaining: std::mem::take(&mut survivors), ..EndReport::default() });
+            if held && ended.is_empty() {
+                ended.unknown = Some("something still holds its output, which is no longer kept".to_owned());
+            }
         }
         Ok(BashReport { stdout, stderr, end, exit, duration, begun, survivors, output_held: held })
     }
@@ -262,17 +269,26 @@ impl Bash {
 
     /// Ends the tree, and reads what it still says.
     async fn end(&self, watch: &mut Watch, tree: &Arc<dyn ProcessTree>) -> Result<EndReport, RuntimeEnded> {
-        let (runtime, trees) = (self.runtime.clone(), vec![tree.clone() as Arc<dyn Processes>]);
         let deadline = self.runtime.now() + end_limit();
-        let ending: BoxFuture<_> = Box::pin(async move { end_trees(&runtime, trees, TERMINATE_GRACE, deadline).await });
-        let ended = match watch.wait(Until::Never, None, ending).await {
-            Woke::Interrupted(ended) => ended?,
-            // Neither can be: nothing else was waited for.
-            Woke::Reached | Woke::TimeUp => EndReport::default(),
-        };
-        let grace_ends = self.runtime.now() + DRAIN_GRACE;
-        let _ = watch.wait(Until::EndOfOutput, Some(grace_ends), Box::pin(std::future::pending::<()>())).await;
-        Ok(ended)
+        let mut grace = TERMINATE_GRACE;
+        loop {
+            let (runtime, trees) = (self.runtime.clone(), vec![tree.clone() as Arc<dyn Processes>]);
+            let ending: BoxFuture<_> = Box::pin(async move { end_trees(&runtime, trees, grace, deadline).await });
+            let ended = match watch.wait(Until::Never, None, ending).await {
+                Woke::Interrupted(ended) => ended?,
+                // Neither can be: nothing else was waited for.
+                Woke::Reached | Woke::TimeUp => EndReport::default(),
+            };
+            let grace_ends = self.runtime.now() + DRAIN_GRACE;
+            let nobody = Box::pin(std::future::pending::<()>());
+            let drained = watch.wait(Until::EndOfOutput, Some(grace_ends), nobody).await;
+            // Whoever holds the output after all may be a member that no look has met: then it is looked again, once.
+            let is_over = matches!(drained, Woke::Reached) || !ended.is_empty() || grace.is_zero();
+            if is_over || self.runtime.now() >= deadline {
+                return Ok(ended);
+            }
+            grace = Duration::ZERO;
+        }
     }
 }
 

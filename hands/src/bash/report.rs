@@ -26,7 +26,7 @@ pub struct BashReport {
     pub duration: Duration,
     /// Whether the command began after the shell's profile; `None` where that cannot be told.
     pub begun: Option<bool>,
-    /// What it started and what still runs, after it ended by itself. The session ends it.
+    /// What it started and what still runs, after it ended by itself (else `end` tells). The session ends it.
     pub survivors: Vec<Member>,
     /// Something, perhaps none of the survivors, still holds the output, which is not kept from now on.
     pub output_held: bool,
@@ -82,7 +82,7 @@ impl BashReport {
             let list = self.survivors.iter().map(Member::to_string).collect::<Vec<_>>().join(", ");
             let output = if self.output_held { ", and its output is no longer kept" } else { "" };
             result.notices.push(format!("still running: process {list}; it is ended with the session{output}"));
-        } else if self.output_held {
+        } else if self.output_held && self.end == BashEnd::Exited {
             result.notices.push(
                 "something outside the command's own processes still holds its output, which is no longer kept"
                     .to_owned(),
