@@ -221,39 +221,55 @@ mod unix {
         Ok(notes)
     }
 
+    /// Gives `new` the attributes of `old`, and takes away what it has beyond them: what a folder gives to each new
+    /// file, an access list above all, was not the old file's.
     fn copy_xattrs(old: &File, new: &File) -> Result<(), Lost> {
         use rustix::io::Errno;
-        let lost = |what: String, source: Errno| Lost { what, source: source.into() };
-        let mut list: Vec<u8> = match rustix::fs::flistxattr_query(old) {
-            Ok(0) | Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(()),
-            // Names added between the two calls make the second fail, which is told.
-            Ok(size) => vec![0; size],
-            Err(error) => return Err(lost("its attributes".to_owned(), error)),
+        let lost = |name: &[u8], source: Errno| {
+            let what = format!("its attribute {}", String::from_utf8_lossy(name));
+            Lost { what, source: source.into() }
         };
-        let length =
-            rustix::fs::flistxattr(old, &mut list[..]).map_err(|error| lost("its attributes".to_owned(), error))?;
-        for name in list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            if NOT_KEPT.contains(&name) {
+        // Labels that the system's policy gives, and that only the privileged may change.
+        let is_label = |name: &[u8]| name.starts_with(b"security.") || name.starts_with(b"trusted.");
+        let wanted = xattr_names(old)?;
+        for name in &wanted {
+            if NOT_KEPT.contains(&name.as_slice()) {
                 continue;
             }
-            let what = || format!("its attribute {}", String::from_utf8_lossy(name));
             let value = match read_xattr(old, name) {
                 Ok(value) => value,
                 Err(Errno::NODATA) => continue,
-                Err(error) => return Err(lost(what(), error)),
+                Err(error) => return Err(lost(name, error)),
             };
             if read_xattr(new, name).is_ok_and(|present| present == value) {
                 continue;
             }
-            match rustix::fs::fsetxattr(new, name, &value, XattrFlags::empty()) {
+            match rustix::fs::fsetxattr(new, name.as_slice(), &value, XattrFlags::empty()) {
                 Ok(()) => {}
-                // Labels that the system's policy gives, and that only the privileged may copy.
-                Err(Errno::PERM | Errno::ACCESS | Errno::NOTSUP)
-                    if name.starts_with(b"security.") || name.starts_with(b"trusted.") => {}
-                Err(error) => return Err(lost(what(), error)),
+                Err(Errno::PERM | Errno::ACCESS | Errno::NOTSUP) if is_label(name) => {}
+                Err(error) => return Err(lost(name, error)),
+            }
+        }
+        for name in xattr_names(new)?.iter().filter(|name| !wanted.contains(name) && !is_label(name)) {
+            match rustix::fs::fremovexattr(new, name.as_slice()) {
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(error) => return Err(lost(name, error)),
             }
         }
         Ok(())
+    }
+
+    fn xattr_names(file: &File) -> Result<Vec<Vec<u8>>, Lost> {
+        use rustix::io::Errno;
+        let lost = |source: Errno| Lost { what: "its attributes".to_owned(), source: source.into() };
+        let mut list: Vec<u8> = match rustix::fs::flistxattr_query(file) {
+            Ok(0) | Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(Vec::new()),
+            // Names added between the two calls make the second fail, which is told.
+            Ok(size) => vec![0; size],
+            Err(error) => return Err(lost(error)),
+        };
+        let length = rustix::fs::flistxattr(file, &mut list[..]).map_err(lost)?;
+        Ok(list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
     }
 
     fn read_xattr(file: &File, name: &[u8]) -> rustix::io::Result<Vec<u8>> {

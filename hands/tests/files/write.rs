@@ -188,6 +188,19 @@ fn f40_an_access_list_stays() {
     place.edit("f", "old", "new").unwrap();
     assert_eq!(attribute(&path, LIST).as_deref(), Some(&list[..]));
     assert_eq!(mode(&path), 0o660);
+
+    // A folder can have a list for each new file: one that was there before has another, or none.
+    let plain = place.file("folder/plain", "old");
+    let listed = place.file("folder/listed", "old");
+    chmod(&plain, 0o640);
+    assert!(set_attribute(&listed, LIST, &list));
+    assert!(set_attribute(&place.ws("folder"), "system.posix_acl_default", &list));
+    for path in ["folder/plain", "folder/listed", "folder/new"] {
+        place.write(path, "new").unwrap();
+    }
+    assert_eq!((attribute(&plain, LIST), mode(&plain)), (None, 0o640));
+    assert_eq!((attribute(&listed, LIST), mode(&listed)), (Some(list), 0o660));
+    assert!(attribute(&place.ws("folder/new"), LIST).is_some(), "a new file is as any other program makes it");
 }
 
 /// Somebody else's file that anybody may write: its group cannot be given away, its owner is told of.
