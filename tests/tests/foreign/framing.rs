@@ -107,7 +107,7 @@ async fn f67_separators_in_a_string_split_nothing() {
         text.replace('\u{b}', "\\u000b")
     );
     peer.send_text(&raw).await;
-    let result = peer.expect("tool.result").await;
+    let result = peer.serve("tool.result", json!({"accepted": true})).await;
     assert_eq!(result["params"]["content"][0]["text"], "a\u{2028}b\u{2029}c\u{85}d\u{b}e\nf");
     finish(client, peer).await;
 }
@@ -182,7 +182,7 @@ async fn messages_in_pieces_are_put_together() {
         }
     }
     peer.send_frames(frames).await;
-    let result = peer.expect("tool.result").await;
+    let result = peer.serve("tool.result", json!({"accepted": true})).await;
     assert_eq!(result["params"]["content"][0]["text"], "z\u{20ac}\u{1f600}");
     finish(client, peer).await;
 }

@@ -26,8 +26,6 @@ pub(crate) const V1: &str = "bma.executor.v1";
 /// The runtime of the test that runs.
 pub(crate) fn runtime() -> Arc<dyn Runtime> {
     logs::record();
-    // Peers here hang up when they have seen enough, whether they have accepted the results or not.
-    logs::expect("could not be delivered session_id=s");
     Arc::new(TokioRuntime::current())
 }
 

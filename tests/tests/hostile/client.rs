@@ -13,7 +13,7 @@ use bma_tests::support::raw::{Raw, opcode};
 use bma_tests::support::watched::Watched;
 
 use super::attacks::{FRAMES, MESSAGES, noise};
-use super::support::{accept, registration, reset, runtime, victim};
+use super::support::{accept, id_of, registration, reset, runtime, victim};
 
 fn begin(client: &Client) {
     let client = client.clone();
@@ -41,7 +41,13 @@ fn works(raw: &mut Raw) {
             "input":{"command":"unharmed"}}}"#,
     )
     .unwrap();
-    while !raw.read_text().unwrap().contains("unharmed") {}
+    let result = loop {
+        let text = raw.read_text().unwrap();
+        if text.contains("unharmed") {
+            break text;
+        }
+    };
+    raw.text(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"accepted":true}}}}"#, id_of(&result))).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,8 +20,6 @@ const SERVED_WITHIN: Duration = Duration::from_secs(10);
 /// The runtime of the test that runs.
 pub(crate) fn runtime() -> Arc<dyn Runtime> {
     logs::record();
-    // Peers here hang up when they have seen enough, whether they have accepted the results or not.
-    logs::expect("a tool result could not be delivered");
     Arc::new(TokioRuntime::current())
 }
 
@@ -115,9 +113,14 @@ pub(crate) fn reset(stream: TcpStream) {
     drop(stream);
 }
 
+/// The id of a request, as it stands there.
+pub(crate) fn id_of(request: &str) -> &str {
+    request.split(r#""id":"#).nth(1).unwrap().split([',', '}']).next().unwrap()
+}
+
 /// The answer to a registration whose id stands in the request.
 pub(crate) fn registration(request: &str) -> String {
-    let id = request.split(r#""id":"#).nth(1).unwrap().split([',', '}']).next().unwrap().to_owned();
+    let id = id_of(request);
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"result":{{"executor_id":"e","connection_id":"c","server_time":"","drain":false,
         "heartbeat_interval_ms":15000,"lease_ttl_ms":45000,"max_control_frame_bytes":65536,"max_mcp_frame_bytes":65536}}}}"#
