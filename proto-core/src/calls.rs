@@ -31,6 +31,15 @@ pub(crate) enum Known<'a, A> {
     Forgotten,
 }
 
+/// How far a tool call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallState {
+    /// It has no result yet.
+    Open,
+    /// It has its result, which may be kept no longer.
+    Ended,
+}
+
 /// Open calls, recorded results, and the ids of the rest.
 #[derive(Clone, Debug)]
 pub(crate) struct CallTable<A> {
@@ -125,9 +134,17 @@ impl<A> CallTable<A> {
         match self.calls.get_mut(id) {
             Some(Call::Open(call)) => Known::Open(call),
             Some(Call::Done(recorded)) => Known::Done(&recorded.result),
-            None if self.forgotten.is_empty() => Known::New,
-            None if self.forgotten.contains(&self.forgotten.hasher().hash_one(id)) => Known::Forgotten,
+            None if is_forgotten(&self.forgotten, id) => Known::Forgotten,
             None => Known::New,
+        }
+    }
+
+    /// How far a call is; `None` when its id is new.
+    pub(crate) fn state(&self, id: &ToolCallId) -> Option<CallState> {
+        match self.calls.get(id) {
+            Some(Call::Open(_)) => Some(CallState::Open),
+            Some(Call::Done(_)) => Some(CallState::Ended),
+            None => is_forgotten(&self.forgotten, id).then_some(CallState::Ended),
         }
     }
 
@@ -237,6 +254,10 @@ impl<A> CallTable<A> {
             }
         }
     }
+}
+
+fn is_forgotten(forgotten: &HashSet<u64, FixedState>, id: &ToolCallId) -> bool {
+    !forgotten.is_empty() && forgotten.contains(&forgotten.hasher().hash_one(id))
 }
 
 /// The bytes that a call holds which waits or runs, about.

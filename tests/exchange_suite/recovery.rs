@@ -159,7 +159,8 @@ pub async fn a_call_made_while_nothing_is_connected_waits_for_the_return(runtime
     rig.finish().await;
 }
 
-/// Both sides give the sessions up by themselves, and the executor starts afresh.
+/// Both sides give the sessions up by themselves, and the executor starts afresh. What a tool still
+/// says then is given back whole.
 pub async fn a_lease_that_runs_out_ends_everything_on_both_sides(runtime: Arc<dyn Runtime>) {
     let rig = Rig::with(runtime, |options| options.config.lease_ttl = Duration::from_millis(500)).await;
     let proxy = rig.proxy();
@@ -167,8 +168,10 @@ pub async fn a_lease_that_runs_out_ends_everything_on_both_sides(runtime: Arc<dy
     options.heartbeat_interval = Some(Duration::from_millis(20));
     let client = rig.client_of(options);
     let (started, causes) = (Count::default(), Arc::new(Mutex::new(Vec::new())));
+    let lost = Arc::new(Mutex::new(Vec::new()));
     {
-        let (started, causes) = (started.clone(), Arc::clone(&causes));
+        let (started, causes, lost) = (started.clone(), Arc::clone(&causes), Arc::clone(&lost));
+        client.on_tool_result_lost(move |result, _| lost.lock().unwrap().push(result));
         client.tools().bash(move |_, context| {
             let started = started.clone();
             async move {
@@ -197,6 +200,8 @@ pub async fn a_lease_that_runs_out_ends_everything_on_both_sides(runtime: Arc<dy
     eventually(&rig.runtime, "the client has given it up", || !causes.lock().unwrap().is_empty()).await;
     assert_eq!(causes.lock().unwrap().as_slice(), [StopCause::LeaseExpired]);
     assert!(client.active_sessions().is_empty());
+    eventually(&rig.runtime, "the result is given back", || !lost.lock().unwrap().is_empty()).await;
+    assert_eq!(lost.lock().unwrap().iter().map(text).collect::<Vec<_>>(), ["too late"]);
     proxy.refuse(false);
     let back = rig.harness.wait_executor().await;
     rig.session(&back, "s").await;

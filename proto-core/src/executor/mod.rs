@@ -39,6 +39,7 @@ use crate::contract::{
 };
 use crate::rpc::{InboundId, Misuse, RequestError};
 
+pub use crate::calls::CallState;
 pub use machine::Executor;
 
 /// What an executor is made with.

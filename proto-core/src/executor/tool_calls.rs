@@ -6,7 +6,7 @@ use super::delivery::Delivery;
 use super::machine::Executor;
 use super::sessions::{Phase, duration, not_active};
 use super::{CallError, CancelCause, Config, Event};
-use crate::calls::{Known, Waiters, tool_call_weight};
+use crate::calls::{CallState, Known, Waiters, tool_call_weight};
 use crate::contract::{
     Ack, ErrorCode, ErrorReason, JSONRPCError, SessionId, ToolCallId, ToolCallParams, ToolCancelParams,
     ToolCancelResult, ToolProgressParams, ToolResultParams, methods,
@@ -81,6 +81,11 @@ impl Executor {
         let call = OpenCall { unanswered: Waiters::one(id), accepted: false, started: self.now, deadline, bytes };
         session.calls.open(params.tool_call_id.clone(), call);
         self.emit(Event::ToolCall(params));
+    }
+
+    /// How far a tool call is; `None` when its session has none of this id.
+    pub fn call_state(&self, session_id: &SessionId, tool_call_id: &ToolCallId) -> Option<CallState> {
+        self.sessions.get(session_id)?.calls.state(tool_call_id)
     }
 
     /// Acknowledges a tool call: it will run, and its result will come.

@@ -7,7 +7,7 @@ use bma_proto_core::contract::{
     AnyParams, ErrorCode, JSONRPCError, SessionAssignParams, SessionId, ToolCallParams, ToolResultParams,
 };
 use bma_proto_core::executor::{CancelCause, Event, OfferId, StopCause};
-use bma_proto_core::rpc::InboundId;
+use bma_proto_core::rpc::{InboundId, RequestError};
 
 use super::shared::{CallKey, Shared, Teardown, cancel_all};
 use super::{ClientEvent, RequestContext, SessionStop, ToolContext};
@@ -60,14 +60,7 @@ pub(super) fn event(shared: &Arc<Shared>, event: Event) {
             }
             shared.publish(ClientEvent::Drain(params));
         }
-        Event::ResultLost { result, error } => {
-            let (session_id, tool_call_id) = (&result.session_id, &result.tool_call_id);
-            tracing::error!(%session_id, %tool_call_id, %error, "a tool result could not be delivered");
-            for hook in shared.hooks(|handlers| &handlers.lost) {
-                let (result, error) = (ToolResultParams::clone(&result), error.clone());
-                run_hook("on_tool_result_lost", || hook(result, error));
-            }
-        }
+        Event::ResultLost { result, error } => result_lost(shared, &result, &error),
         Event::Response { token, outcome } => {
             let waiting = shared.lock().waiting.remove(&token);
             if let Some(waiting) = waiting {
@@ -77,6 +70,21 @@ pub(super) fn event(shared: &Arc<Shared>, event: Event) {
         }
         // The driver ends with it.
         Event::Ended(_) => {}
+    }
+}
+
+/// A result that the harness does not have, and will not get by itself.
+fn result_lost(shared: &Shared, result: &ToolResultParams, error: &RequestError) {
+    let (session_id, tool_call_id) = (&result.session_id, &result.tool_call_id);
+    // A brain that was started anew, or has ended the session, has no use for it: nothing is wrong here.
+    if error.code() == ErrorCode::SessionNotActive.number() {
+        tracing::warn!(%session_id, %tool_call_id, %error, "a tool result was not taken: its session is over");
+    } else {
+        tracing::error!(%session_id, %tool_call_id, %error, "a tool result could not be delivered");
+    }
+    for hook in shared.hooks(|handlers| &handlers.lost) {
+        let (result, error) = (result.clone(), error.clone());
+        run_hook("on_tool_result_lost", || hook(result, error));
     }
 }
 
@@ -250,26 +258,28 @@ fn finish(shared: &Shared, key: CallKey, output: Caught<Result<ToolOutput, ToolE
     };
     let now = shared.runtime.now();
     let hooks = shared.hooks(|handlers| &handlers.finished);
-    let torn_down = shared.with(|locked| {
+    let result = ToolResultParams {
+        session_id: session_id.clone(),
+        tool_call_id: tool_call_id.clone(),
+        outcome: output.outcome,
+        is_error: output.is_error,
+        content: output.content,
+        duration_ms: None,
+        artifacts: output.artifacts,
+    };
+    let (left, torn_down) = shared.with(|locked| {
         locked.cancelers.remove(&key);
-        // A session that is gone has nobody to take it; its harness knows that.
-        if locked.is_current(&key.0) {
-            let result = ToolResultParams {
-                session_id: session_id.clone(),
-                tool_call_id: tool_call_id.clone(),
-                outcome: output.outcome,
-                is_error: output.is_error,
-                content: output.content,
-                duration_ms: None,
-                artifacts: output.artifacts,
-            };
-            // It may have been reported from elsewhere, or the session was given up: then that was told.
-            let _ = locked.machine.finish_tool_call(now, result);
+        let left = locked.hand_in(now, &key, result);
+        let reason = locked.last_call_ended(&key.0);
+        if let Some(reason) = &reason {
+            locked.end_session(now, &key.0, reason, true);
         }
-        let reason = locked.last_call_ended(&key.0)?;
-        locked.end_session(now, &key.0, &reason, true);
-        Some(reason)
+        (left, reason)
     });
+    if let Some(result) = left {
+        let error = ErrorCode::SessionNotActive.error("the session was over before the tool was");
+        result_lost(shared, &result, &RequestError::Refused(Box::new(error)));
+    }
     for hook in hooks {
         run_hook("on_tool_call_finished", || hook(&session_id, &tool_call_id));
     }

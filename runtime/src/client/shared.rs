@@ -10,7 +10,7 @@ use bma_proto_core::contract::{
     AnyParams, AnyResult, ConnectionState, ExecutorDrainParams, ExecutorRegisterResult, JSONRPCError, Method,
     SessionAssignParams, SessionId, ToolCallId, ToolCallParams, ToolResultParams,
 };
-use bma_proto_core::executor::{End, Executor, OfferId, StopCause};
+use bma_proto_core::executor::{CallState, End, Executor, OfferId, StopCause};
 use bma_proto_core::rpc::RequestError;
 
 use super::{ClientEvent, RequestContext, SessionStop, TokenSource, ToolContext, dispatch};
@@ -80,6 +80,28 @@ impl Locked {
     /// Whether a session is the one of its id that there is.
     pub(super) fn is_current(&self, offer: &OfferId) -> bool {
         self.machine.offer_of(offer.session_id()).as_ref() == Some(offer)
+    }
+
+    /// Ends a call with its result. Gives the result back when there is nobody to take it: the session was given up.
+    pub(super) fn hand_in(
+        &mut self,
+        now: Time,
+        (offer, call): &CallKey,
+        result: ToolResultParams,
+    ) -> Option<ToolResultParams> {
+        if !self.is_current(offer) {
+            return Some(result);
+        }
+        match self.machine.call_state(offer.session_id(), call) {
+            Some(CallState::Open) => {
+                // An open call takes it.
+                let _ = self.machine.finish_tool_call(now, result);
+                None
+            }
+            // It was reported from elsewhere, and that one counts.
+            Some(CallState::Ended) => None,
+            None => Some(result),
+        }
     }
 
     /// The reason of a session's end that waited for just this call.
