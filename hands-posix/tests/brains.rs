@@ -36,6 +36,10 @@ fn a_brains_name_is_free_again_when_its_client_has_ended_or_is_gone() {
         assert!(taken(&first));
 
         drop((first, second));
+        // A client with a handler of its own is not taken, nor is the name.
+        let decided = client();
+        decided.on_session_assign(|_| std::future::ready(Ok(true))).unwrap();
+        assert!(matches!(core.attach("cloud", &decided), Err(CoreError::Handler(_))));
         core.attach("cloud", &client()).unwrap();
     })
     .unwrap();

@@ -14,8 +14,8 @@ mod wire;
 pub use bma_proto_core as proto;
 pub use cancel::{CancelReason, Canceler, Cancellation};
 pub use client::{
-    Client, ClientError, ClientEvent, ClientOptions, RequestContext, ServedMethod, SessionStop, TokenSource,
-    ToolContext, WeakClient, static_token,
+    Client, ClientError, ClientEvent, ClientOptions, HandlerTaken, RequestContext, ServedMethod, SessionStop,
+    TokenSource, ToolContext, WeakClient, static_token,
 };
 pub use harness::{
     Authenticator, CallToolOptions, Executor, ExecutorEvent, Harness, HarnessEvent, HarnessOptions, ListenError,

@@ -333,11 +333,13 @@ pub async fn f62_a_second_program_of_the_same_identity_takes_over(runtime: Arc<d
     let stops = Count::default();
     {
         let stops = stops.clone();
-        first.on_session_stop(move |stop: SessionStop| {
-            assert_eq!(stop.cause, StopCause::ExecutorEnded);
-            stops.add();
-            std::future::ready(true)
-        });
+        first
+            .on_session_stop(move |stop: SessionStop| {
+                assert_eq!(stop.cause, StopCause::ExecutorEnded);
+                stops.add();
+                std::future::ready(true)
+            })
+            .unwrap();
     }
     let executor = rig.join(&first).await;
     rig.session(&executor, "s").await;

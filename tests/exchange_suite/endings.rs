@@ -74,10 +74,12 @@ pub async fn the_harness_closes_an_executor(runtime: Arc<dyn Runtime>) {
     let stops = Arc::new(Mutex::new(Vec::new()));
     {
         let stops = Arc::clone(&stops);
-        client.on_session_stop(move |stop: SessionStop| {
-            stops.lock().unwrap().push((stop.session_id.as_str().to_owned(), stop.cause));
-            std::future::ready(true)
-        });
+        client
+            .on_session_stop(move |stop: SessionStop| {
+                stops.lock().unwrap().push((stop.session_id.as_str().to_owned(), stop.cause));
+                std::future::ready(true)
+            })
+            .unwrap();
     }
     let executor = rig.join(&client).await;
     let session = rig.session(&executor, "s").await;
@@ -100,15 +102,17 @@ pub async fn a_client_that_stops_ends_its_sessions_first(runtime: Arc<dyn Runtim
     let torn_down = Count::default();
     {
         let torn_down = torn_down.clone();
-        client.on_session_stop(move |stop: SessionStop| {
-            assert_eq!((stop.cause, stop.within), (StopCause::ExecutorEnded, None));
-            let torn_down = torn_down.clone();
-            async move {
-                futures_lite::future::yield_now().await;
-                torn_down.add();
-                true
-            }
-        });
+        client
+            .on_session_stop(move |stop: SessionStop| {
+                assert_eq!((stop.cause, stop.within), (StopCause::ExecutorEnded, None));
+                let torn_down = torn_down.clone();
+                async move {
+                    futures_lite::future::yield_now().await;
+                    torn_down.add();
+                    true
+                }
+            })
+            .unwrap();
     }
     let executor = rig.join(&client).await;
     for id in ["a", "b", "c"] {
@@ -184,14 +188,16 @@ pub async fn a_client_is_not_over_before_its_handlers_are(runtime: Arc<dyn Runti
     }
     {
         let cleaned_up = cleaned_up.clone();
-        client.on_session_stop(move |_| {
-            let cleaned_up = cleaned_up.clone();
-            async move {
-                futures_lite::future::yield_now().await;
-                cleaned_up.add();
-                true
-            }
-        });
+        client
+            .on_session_stop(move |_| {
+                let cleaned_up = cleaned_up.clone();
+                async move {
+                    futures_lite::future::yield_now().await;
+                    cleaned_up.add();
+                    true
+                }
+            })
+            .unwrap();
     }
     let executor = rig.join(&client).await;
     let session = rig.session(&executor, "s").await;
@@ -210,11 +216,13 @@ pub async fn an_orderly_stop_goes_on_when_nobody_waits_for_it(runtime: Arc<dyn R
     let (begun, may_end) = (Count::default(), StateCell::new(false));
     {
         let (begun, may_end) = (begun.clone(), may_end.clone());
-        client.on_session_stop(move |_| {
-            let may_end = may_end.clone();
-            begun.add();
-            async move { may_end.wait_for(|may| *may).await }
-        });
+        client
+            .on_session_stop(move |_| {
+                let may_end = may_end.clone();
+                begun.add();
+                async move { may_end.wait_for(|may| *may).await }
+            })
+            .unwrap();
     }
     let executor = rig.join(&client).await;
     rig.session(&executor, "s").await;
@@ -378,15 +386,17 @@ pub async fn waits_are_answered_when_the_executor_is_lost(runtime: Arc<dyn Runti
             async move { Ok::<_, ToolError>(context.cancellation.canceled().await.to_string()) }
         });
         let given_up = given_up.clone();
-        client.on_session_assign(move |params| {
-            let given_up = given_up.clone();
-            async move {
-                if params.session_id.as_str() == "slow" {
-                    given_up.wait_for(|it_is| *it_is).await;
+        client
+            .on_session_assign(move |params| {
+                let given_up = given_up.clone();
+                async move {
+                    if params.session_id.as_str() == "slow" {
+                        given_up.wait_for(|it_is| *it_is).await;
+                    }
+                    Ok(true)
                 }
-                Ok(true)
-            }
-        });
+            })
+            .unwrap();
     }
     let executor = rig.join(&client).await;
     let session = rig.session(&executor, "s").await;

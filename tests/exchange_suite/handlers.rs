@@ -4,10 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bma_runtime::sync::StateCell;
-use bma_runtime::{CallToolOptions, Runtime, ToolError};
+use bma_runtime::{CallToolOptions, HandlerTaken, Runtime, ToolError};
 
 use super::{Count, Rig, assignment, command, eventually, start, text, within};
-use crate::support::logs;
 
 /// How long something that must not happen is waited for.
 const A_WHILE: Duration = Duration::from_millis(50);
@@ -20,24 +19,28 @@ pub async fn handlers_of_one_session_id_follow_each_other(runtime: Arc<dyn Runti
     let (told, may_end) = (Arc::new(Mutex::new(Vec::new())), StateCell::new(0));
     {
         let (told, may_end, count) = (Arc::clone(&told), may_end.clone(), Count::default());
-        client.on_session_assign(move |_| {
-            let (told, may_end) = (Arc::clone(&told), may_end.clone());
-            count.add();
-            let number = count.value();
-            told.lock().unwrap().push(format!("set-up {number}"));
-            async move {
-                may_end.wait_for(|ended| *ended >= number).await;
-                told.lock().unwrap().push(format!("set-up {number} is over"));
-                Ok(true)
-            }
-        });
+        client
+            .on_session_assign(move |_| {
+                let (told, may_end) = (Arc::clone(&told), may_end.clone());
+                count.add();
+                let number = count.value();
+                told.lock().unwrap().push(format!("set-up {number}"));
+                async move {
+                    may_end.wait_for(|ended| *ended >= number).await;
+                    told.lock().unwrap().push(format!("set-up {number} is over"));
+                    Ok(true)
+                }
+            })
+            .unwrap();
     }
     {
         let told = Arc::clone(&told);
-        client.on_session_stop(move |_| {
-            told.lock().unwrap().push("taken down".to_owned());
-            std::future::ready(true)
-        });
+        client
+            .on_session_stop(move |_| {
+                told.lock().unwrap().push("taken down".to_owned());
+                std::future::ready(true)
+            })
+            .unwrap();
     }
     let executor = rig.join(&client).await;
     let first = client.registration().unwrap().connection_id;
@@ -81,7 +84,7 @@ pub async fn a_late_handler_does_not_answer_for_a_later_call_of_its_id(runtime: 
     let ended = Count::default();
     {
         // Not everything is gone: the session ends as far as it can.
-        client.on_session_stop(|_| std::future::ready(false));
+        client.on_session_stop(|_| std::future::ready(false)).unwrap();
         let ended = ended.clone();
         client.on_tool_call_finished(move |_, _| ended.add());
     }
@@ -110,22 +113,32 @@ pub async fn a_late_handler_does_not_answer_for_a_later_call_of_its_id(runtime: 
 
 /// Who decides is one; who only wants to know can be many.
 pub async fn a_second_decider_is_refused_and_every_observer_is_told(runtime: Arc<dyn Runtime>) {
-    logs::expect("a second handler was refused");
     let rig = Rig::new(runtime).await;
     let client = rig.client();
     client.tools().bash(|_, _| std::future::ready(Ok::<_, ToolError>("ran")));
-    let (first, second, checks, told) = (Count::default(), Count::default(), Count::default(), Count::default());
-    for count in [&first, &second] {
-        let on_assign = count.clone();
-        client.on_session_assign(move |_| {
+    let (decided, checks, told) = (Count::default(), Count::default(), Count::default());
+    for number in 0..2 {
+        let on_assign = decided.clone();
+        let assign = move |_| {
             on_assign.add();
             std::future::ready(Ok(true))
-        });
-        let on_stop = count.clone();
-        client.on_session_stop(move |_| {
+        };
+        let on_stop = decided.clone();
+        let stop = move |_| {
             on_stop.add();
             std::future::ready(true)
-        });
+        };
+        if number == 0 {
+            client.on_session_stop(stop).unwrap();
+            // Both or neither: what one is refused for is not half there.
+            let both = client.on_sessions(|_| std::future::ready(Ok(false)), |_| std::future::ready(false));
+            assert_eq!(both, Err(HandlerTaken { hook: "on_session_stop" }));
+            client.on_session_assign(assign).unwrap();
+        } else {
+            assert_eq!(client.on_session_assign(assign), Err(HandlerTaken { hook: "on_session_assign" }));
+            let refused = client.on_session_stop(stop).unwrap_err();
+            assert!(refused.to_string().starts_with("on_session_stop: this client has a handler already"));
+        }
         let (checks, finished, drained) = (checks.clone(), told.clone(), told.clone());
         client.on_tool_call_accept(move |_| {
             checks.add();
@@ -140,6 +153,6 @@ pub async fn a_second_decider_is_refused_and_every_observer_is_told(runtime: Arc
     executor.drain("").await.unwrap();
     told.reaches(4).await;
     session.stop("").await.unwrap();
-    assert_eq!((first.value(), second.value(), checks.value(), told.value()), (2, 0, 2, 4));
+    assert_eq!((decided.value(), checks.value(), told.value()), (2, 2, 4));
     rig.finish().await;
 }

@@ -31,10 +31,12 @@ pub async fn a_cut_connection_comes_back_with_its_sessions(runtime: Arc<dyn Runt
     let stops = Count::default();
     {
         let stops = stops.clone();
-        client.on_session_stop(move |_| {
-            stops.add();
-            std::future::ready(true)
-        });
+        client
+            .on_session_stop(move |_| {
+                stops.add();
+                std::future::ready(true)
+            })
+            .unwrap();
     }
     let executor = rig.join(&client).await;
     let session = rig.session(&executor, "s").await;
@@ -180,10 +182,12 @@ pub async fn a_lease_that_runs_out_ends_everything_on_both_sides(runtime: Arc<dy
                 Ok::<_, ToolError>("too late")
             }
         });
-        client.on_session_stop(move |stop: SessionStop| {
-            causes.lock().unwrap().push(stop.cause);
-            std::future::ready(true)
-        });
+        client
+            .on_session_stop(move |stop: SessionStop| {
+                causes.lock().unwrap().push(stop.cause);
+                std::future::ready(true)
+            })
+            .unwrap();
     }
     let executor = rig.join(&client).await;
     let session = rig.session(&executor, "s").await;
@@ -216,10 +220,12 @@ pub async fn f66_a_harness_that_forgot_everything_gets_a_fresh_registration(runt
     let stops = Arc::new(Mutex::new(Vec::new()));
     {
         let stops = Arc::clone(&stops);
-        client.on_session_stop(move |stop: SessionStop| {
-            stops.lock().unwrap().push((stop.session_id.as_str().to_owned(), stop.cause));
-            std::future::ready(true)
-        });
+        client
+            .on_session_stop(move |stop: SessionStop| {
+                stops.lock().unwrap().push((stop.session_id.as_str().to_owned(), stop.cause));
+                std::future::ready(true)
+            })
+            .unwrap();
     }
     client.tools().bash(|_, _| std::future::ready(Ok::<_, ToolError>("ran")));
     let executor = rig.join(&client).await;

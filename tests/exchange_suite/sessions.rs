@@ -19,21 +19,25 @@ pub async fn a_session_is_set_up_used_and_torn_down(runtime: Arc<dyn Runtime>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     {
         let told = Arc::clone(&told);
-        client.on_session_assign(move |params| {
-            assert_eq!(params.metadata.get("team").map(String::as_str), Some("blue"));
-            assert!(!params.work_id.is_empty() && !params.lease.token.is_empty(), "made up when empty");
-            told.lock().unwrap().push(format!("assign {}", params.session_id));
-            std::future::ready(Ok(true))
-        });
+        client
+            .on_session_assign(move |params| {
+                assert_eq!(params.metadata.get("team").map(String::as_str), Some("blue"));
+                assert!(!params.work_id.is_empty() && !params.lease.token.is_empty(), "made up when empty");
+                told.lock().unwrap().push(format!("assign {}", params.session_id));
+                std::future::ready(Ok(true))
+            })
+            .unwrap();
     }
     {
         let told = Arc::clone(&told);
-        client.on_session_stop(move |stop: SessionStop| {
-            assert_eq!(stop.cause, StopCause::Requested("enough".to_owned()));
-            assert_eq!(stop.within, Some(Duration::from_millis(4321)));
-            told.lock().unwrap().push(format!("stop {}", stop.session_id));
-            std::future::ready(true)
-        });
+        client
+            .on_session_stop(move |stop: SessionStop| {
+                assert_eq!(stop.cause, StopCause::Requested("enough".to_owned()));
+                assert_eq!(stop.within, Some(Duration::from_millis(4321)));
+                told.lock().unwrap().push(format!("stop {}", stop.session_id));
+                std::future::ready(true)
+            })
+            .unwrap();
     }
     client.tools().bash(|_, _| std::future::ready(Ok::<_, ToolError>("ran")));
     let executor = rig.join(&client).await;
@@ -67,13 +71,15 @@ pub async fn a_session_is_set_up_used_and_torn_down(runtime: Arc<dyn Runtime>) {
 pub async fn a_handler_turns_sessions_down(runtime: Arc<dyn Runtime>) {
     let rig = Rig::new(runtime).await;
     let client = rig.client();
-    client.on_session_assign(|params: SessionAssignParams| async move {
-        match params.session_id.as_str() {
-            "unwanted" => Ok(false),
-            "one too many" => Err(ErrorCode::ExecutorBusy.error("two are enough").with_retryable(true)),
-            _ => Ok(true),
-        }
-    });
+    client
+        .on_session_assign(|params: SessionAssignParams| async move {
+            match params.session_id.as_str() {
+                "unwanted" => Ok(false),
+                "one too many" => Err(ErrorCode::ExecutorBusy.error("two are enough").with_retryable(true)),
+                _ => Ok(true),
+            }
+        })
+        .unwrap();
     let executor = rig.join(&client).await;
     let outcome = executor.assign(assignment("unwanted")).await.map(drop);
     assert_eq!(outcome, Err(CallError::AssignRejected));
@@ -92,14 +98,18 @@ pub async fn a_handler_that_panics_turns_the_session_down(runtime: Arc<dyn Runti
     logs::expect("the session stop handler panicked");
     let rig = Rig::new(runtime).await;
     let client = rig.client();
-    client.on_session_assign(|params: SessionAssignParams| async move {
-        assert!(params.session_id.as_str() != "bad", "a handler of the user's");
-        Ok(true)
-    });
-    client.on_session_stop(|stop: SessionStop| async move {
-        assert!(stop.session_id.as_str() != "bad end", "another handler of the user's");
-        true
-    });
+    client
+        .on_session_assign(|params: SessionAssignParams| async move {
+            assert!(params.session_id.as_str() != "bad", "a handler of the user's");
+            Ok(true)
+        })
+        .unwrap();
+    client
+        .on_session_stop(|stop: SessionStop| async move {
+            assert!(stop.session_id.as_str() != "bad end", "another handler of the user's");
+            true
+        })
+        .unwrap();
     let executor = rig.join(&client).await;
     assert_code(&refused(executor.assign(assignment("bad")).await), ErrorCode::InternalError);
     rig.session(&executor, "bad end").await.stop("").await.unwrap();
@@ -114,13 +124,15 @@ pub async fn a_session_that_takes_its_time_is_ready_when_it_says_so(runtime: Arc
     let set_up = StateCell::new(false);
     {
         let set_up = set_up.clone();
-        client.on_session_assign(move |_| {
-            let set_up = set_up.clone();
-            async move {
-                set_up.wait_for(|done| *done).await;
-                Ok(true)
-            }
-        });
+        client
+            .on_session_assign(move |_| {
+                let set_up = set_up.clone();
+                async move {
+                    set_up.wait_for(|done| *done).await;
+                    Ok(true)
+                }
+            })
+            .unwrap();
     }
     client.tools().bash(|_, _| std::future::ready(Ok::<_, ToolError>("ran")));
     let executor = rig.join(&client).await;
@@ -145,10 +157,12 @@ pub async fn a_session_id_is_bound_once(runtime: Arc<dyn Runtime>) {
     let offers = Count::default();
     {
         let offers = offers.clone();
-        client.on_session_assign(move |_| {
-            offers.add();
-            std::future::ready(Ok(true))
-        });
+        client
+            .on_session_assign(move |_| {
+                offers.add();
+                std::future::ready(Ok(true))
+            })
+            .unwrap();
     }
     let executor = rig.join(&client).await;
     let first = rig.session(&executor, "s").await;
@@ -249,7 +263,7 @@ pub async fn a_stop_cancels_what_runs_and_waits_for_it(runtime: Arc<dyn Runtime>
 pub async fn a_stop_that_cannot_end_everything_is_over_all_the_same(runtime: Arc<dyn Runtime>) {
     let rig = Rig::new(runtime).await;
     let client = rig.client();
-    client.on_session_stop(|_| std::future::ready(false));
+    client.on_session_stop(|_| std::future::ready(false)).unwrap();
     let executor = rig.join(&client).await;
     let session = rig.session(&executor, "s").await;
     session.stop("").await.unwrap();

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bma_proto_core::contract::{ErrorCode, ErrorReason, JSONRPCError, SessionAssignParams, SessionId};
 use bma_runtime::sync::oneshot;
-use bma_runtime::{Client, Runtime, SessionStop, WeakClient};
+use bma_runtime::{Client, HandlerTaken, Runtime, SessionStop, WeakClient};
 
 use crate::bash::{Bash, BashOptions};
 use crate::blocking::blocking;
@@ -84,6 +84,9 @@ pub enum CoreError {
     /// A brain of this name is attached already.
     #[error("brain {0:?} is attached already: give each brain a name of its own")]
     DuplicateBrain(String),
+    /// The client has a handler of its own for what the core decides.
+    #[error("{0}: attach the core to a client without one")]
+    Handler(#[from] HandlerTaken),
     /// A limit that makes no sense.
     #[error("{field}: {problem}")]
     Option {
@@ -129,27 +132,28 @@ impl Core {
     /// `on_tool_call_finished` of this client to it.
     ///
     /// # Errors
-    /// [`CoreError::DuplicateBrain`].
+    /// [`CoreError::DuplicateBrain`], and [`CoreError::Handler`] when the client has such a handler
+    /// already. Nothing was changed then.
     pub fn attach(&self, brain: &str, client: &Client) -> Result<(), CoreError> {
         let brain: Arc<str> = brain.into();
-        {
-            let mut brains = self.shared.brains.lock().unwrap_or_else(PoisonError::into_inner);
-            brains.retain(|_, client| client.upgrade().is_some_and(|client| client.end_state().is_none()));
-            if brains.contains_key(&brain) {
-                return Err(CoreError::DuplicateBrain(brain.to_string()));
-            }
-            brains.insert(Arc::clone(&brain), client.downgrade());
+        let mut brains = self.shared.brains.lock().unwrap_or_else(PoisonError::into_inner);
+        brains.retain(|_, client| client.upgrade().is_some_and(|client| client.end_state().is_none()));
+        if brains.contains_key(&brain) {
+            return Err(CoreError::DuplicateBrain(brain.to_string()));
         }
         let (shared, owner) = (Arc::clone(&self.shared), Arc::clone(&brain));
-        client.on_session_assign(move |params| {
+        let assign = move |params| {
             let (shared, brain) = (Arc::clone(&shared), Arc::clone(&owner));
             async move { shared.assign(brain, params).await.map(|()| true) }
-        });
+        };
         let (shared, owner) = (Arc::clone(&self.shared), Arc::clone(&brain));
-        client.on_session_stop(move |stop: SessionStop| {
+        let stop = move |stop: SessionStop| {
             let (shared, brain) = (Arc::clone(&shared), Arc::clone(&owner));
             async move { shared.stop((brain, stop.session_id), stop.within).await }
-        });
+        };
+        client.on_sessions(assign, stop)?;
+        brains.insert(Arc::clone(&brain), client.downgrade());
+        drop(brains);
         tools::serve(&self.shared, &brain, client);
         Ok(())
     }

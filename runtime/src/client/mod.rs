@@ -206,16 +206,16 @@ impl Client {
     /// and says `session.ready`; do the set-up before. `Ok(false)` or an error
     /// turns it down. Without a handler every session is taken.
     ///
-    /// A session that must end while its handler runs is torn down once the handler has
-    /// returned. There can be one handler: a later one is refused, and the log says so.
-    pub fn on_session_assign<F, Fut>(&self, handler: F)
+    /// A session that must end while its handler runs is torn down once the handler has returned.
+    ///
+    /// # Errors
+    /// [`HandlerTaken`]: there is one already, and there can be only one. It stays.
+    pub fn on_session_assign<F, Fut>(&self, handler: F) -> Result<(), HandlerTaken>
     where
         F: Fn(SessionAssignParams) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<bool, JSONRPCError>> + Send + 'static,
     {
-        let handler: AssignHandler = Arc::new(move |params| Box::pin(handler(params)));
-        let refused = first_stays(&mut self.shared.handlers().assign, handler);
-        log_refused("on_session_assign", refused);
+        self.shared.handlers().decide(Some(assign_handler(handler)), None)
     }
 
     /// Tears sessions down. The session's tool handlers have been asked to end.
@@ -225,15 +225,31 @@ impl Client {
     /// `session.ended`. A session is torn down once, whatever reasons come together.
     ///
     /// It never runs beside the session's assign handler, and it runs also for a session that
-    /// came to nothing. There can be one handler: a later one is refused, and the log says so.
-    pub fn on_session_stop<F, Fut>(&self, handler: F)
+    /// came to nothing.
+    ///
+    /// # Errors
+    /// [`HandlerTaken`]: there is one already, and there can be only one. It stays.
+    pub fn on_session_stop<F, Fut>(&self, handler: F) -> Result<(), HandlerTaken>
     where
         F: Fn(SessionStop) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = bool> + Send + 'static,
     {
-        let handler: StopHandler = Arc::new(move |stop| Box::pin(handler(stop)));
-        let refused = first_stays(&mut self.shared.handlers().stop, handler);
-        log_refused("on_session_stop", refused);
+        self.shared.handlers().decide(None, Some(stop_handler(handler)))
+    }
+
+    /// [`on_session_assign`](Client::on_session_assign) and [`on_session_stop`](Client::on_session_stop)
+    /// at once: both handlers, or neither.
+    ///
+    /// # Errors
+    /// [`HandlerTaken`]: there is one of the two already. Nothing was changed.
+    pub fn on_sessions<A, Assigned, S, Stopped>(&self, assign: A, stop: S) -> Result<(), HandlerTaken>
+    where
+        A: Fn(SessionAssignParams) -> Assigned + Send + Sync + 'static,
+        Assigned: Future<Output = Result<bool, JSONRPCError>> + Send + 'static,
+        S: Fn(SessionStop) -> Stopped + Send + Sync + 'static,
+        Stopped: Future<Output = bool> + Send + 'static,
+    {
+        self.shared.handlers().decide(Some(assign_handler(assign)), Some(stop_handler(stop)))
     }
 
     /// Checks every tool call before it is acknowledged. An error is the
@@ -486,22 +502,28 @@ where
     }
 }
 
-/// Registers a handler that decides, of which there can be one. Gives back one that comes later,
-/// to be dropped without the lock.
-fn first_stays<T>(slot: &mut Option<T>, handler: T) -> Option<T> {
-    match slot {
-        Some(_) => Some(handler),
-        none => {
-            *none = Some(handler);
-            None
-        }
-    }
+fn assign_handler<F, Fut>(handler: F) -> AssignHandler
+where
+    F: Fn(SessionAssignParams) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<bool, JSONRPCError>> + Send + 'static,
+{
+    Arc::new(move |params| Box::pin(handler(params)))
 }
 
-fn log_refused<T>(name: &'static str, refused: Option<T>) {
-    if refused.is_some() {
-        tracing::error!(hook = name, "a second handler was refused: the first one stays, and decides alone");
-    }
+fn stop_handler<F, Fut>(handler: F) -> StopHandler
+where
+    F: Fn(SessionStop) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = bool> + Send + 'static,
+{
+    Arc::new(move |stop| Box::pin(handler(stop)))
+}
+
+/// A handler that decides was registered twice: two could decide differently, so the first one stays.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{hook}: this client has a handler already, and only one can decide; register one that asks both")]
+pub struct HandlerTaken {
+    /// The method that registers it, such as `on_session_assign`.
+    pub hook: &'static str,
 }
 
 /// The outputs of two futures, of which one is there. Looks at the first one first.

@@ -13,7 +13,7 @@ use bma_proto_core::contract::{
 use bma_proto_core::executor::{CallState, End, Executor, OfferId, StopCause};
 use bma_proto_core::rpc::RequestError;
 
-use super::{ClientEvent, RequestContext, SessionStop, TokenSource, ToolContext, dispatch};
+use super::{ClientEvent, HandlerTaken, RequestContext, SessionStop, TokenSource, ToolContext, dispatch};
 use crate::cancel::{CancelReason, Canceler};
 use crate::runtime::{BoxFuture, Runtime};
 use crate::sync::{StateCell, Subscribers, oneshot};
@@ -168,6 +168,25 @@ pub(super) struct Handlers {
     pub(super) drain: Vec<DrainHook>,
     pub(super) finished: Vec<FinishedHook>,
     pub(super) lost: Vec<LostHook>,
+}
+
+impl Handlers {
+    /// Registers handlers that decide about sessions: all that are given, or none.
+    pub(super) fn decide(
+        &mut self,
+        assign: Option<AssignHandler>,
+        stop: Option<StopHandler>,
+    ) -> Result<(), HandlerTaken> {
+        if assign.is_some() && self.assign.is_some() {
+            return Err(HandlerTaken { hook: "on_session_assign" });
+        }
+        if stop.is_some() && self.stop.is_some() {
+            return Err(HandlerTaken { hook: "on_session_stop" });
+        }
+        self.assign = assign.or(self.assign.take());
+        self.stop = stop.or(self.stop.take());
+        Ok(())
+    }
 }
 
 impl Shared {

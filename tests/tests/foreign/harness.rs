@@ -168,14 +168,18 @@ async fn sessions_are_answered_by_the_contracts_codes() {
     let (_listener, client, mut peer) = connected(|client| {
         client.tools().bash(|_, _| std::future::ready(Ok::<_, ToolError>("")));
         let offers = offers.clone();
-        client.on_session_assign(move |_| {
-            offers.add();
-            std::future::ready(Ok(true))
-        });
-        client.on_session_stop(|stop: SessionStop| {
-            let whole = stop.cause != StopCause::Requested("half".to_owned());
-            std::future::ready(whole)
-        });
+        client
+            .on_session_assign(move |_| {
+                offers.add();
+                std::future::ready(Ok(true))
+            })
+            .unwrap();
+        client
+            .on_session_stop(|stop: SessionStop| {
+                let whole = stop.cause != StopCause::Requested("half".to_owned());
+                std::future::ready(whole)
+            })
+            .unwrap();
     })
     .await;
     for (method, params) in [
