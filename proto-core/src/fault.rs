@@ -72,6 +72,7 @@ impl Misuse {
         match self {
             Misuse::NotConnected => Fault::passing("disconnected"),
             Misuse::FrameTooLarge { .. } => Fault::plain(ErrorCode::PayloadTooLarge),
+            Misuse::WrongWay { .. } => Fault::new(ErrorCode::InvalidRequest, "wrong_way"),
             Misuse::Backlog(_) => Fault::plain(ErrorCode::ExecutorBusy),
             Misuse::Unserializable { .. } => Fault::plain(ErrorCode::InvalidParams),
         }
@@ -94,6 +95,7 @@ impl executor::CallError {
         match self {
             Self::NoSuchSession(_) => Fault::plain(ErrorCode::SessionNotActive),
             Self::NoSuchCall { .. } => Fault::new(ErrorCode::NotFound, "no_such_call"),
+            Self::NotPlain { .. } => Fault::new(ErrorCode::InvalidRequest, "not_plain"),
             Self::Send(misuse) => misuse.fault(),
             Self::Refused(error) => Fault::answered(error),
         }

@@ -5,6 +5,7 @@ pub mod client;
 mod connect;
 pub mod harness;
 pub mod runtime;
+mod served;
 pub mod sync;
 pub mod task;
 pub mod tool;
@@ -14,13 +15,14 @@ mod wire;
 pub use bma_proto_core as proto;
 pub use cancel::{CancelReason, Canceler, Cancellation};
 pub use client::{
-    Client, ClientError, ClientEvent, ClientOptions, HandlerTaken, RequestContext, ServedMethod, SessionStop,
-    TokenSource, ToolContext, WeakClient, static_token,
+    Client, ClientError, ClientEvent, ClientOptions, HandlerTaken, RequestContext, SessionStop, TokenSource,
+    ToolContext, WeakClient, static_token,
 };
 pub use harness::{
     Authenticator, CallToolOptions, Executor, ExecutorEvent, Harness, HarnessEvent, HarnessOptions, ListenError,
     Listening, Session, SessionTools, Unauthorized,
 };
 pub use runtime::{BoxFuture, Endpoint, Listener, Readiness, Runtime, Stream, Timer};
+pub use served::{HarnessMethod, ServedMethod};
 pub use tool::{BashResult, Captured, ToolError, ToolOutput};
 pub use url::{HarnessUrl, UrlError};

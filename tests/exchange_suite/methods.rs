@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use bma_runtime::proto::contract::{
     AnyParams, Capabilities, ErrorCode, InteractionRequestParams, JSONRPCError, Json, Method, ProcessListParams,
-    ProcessStartParams, ProcessState, ProcessStateName, ProcessStatusParams, RequestMethod, SessionEventParams,
-    SessionEventResult, SessionStatus, SessionStatusParams, methods,
+    ProcessStartParams, ProcessState, ProcessStateName, ProcessStatusParams, SessionEventParams, SessionEventResult,
+    SessionStatus, SessionStatusParams, methods,
 };
 use bma_runtime::proto::harness::CallError;
 use bma_runtime::proto::rpc::RequestError;
 use bma_runtime::sync::Event;
-use bma_runtime::{Client, ClientError, Executor, ExecutorEvent, Harness, RequestContext, Runtime, ServedMethod};
+use bma_runtime::{
+    Client, ClientError, Executor, ExecutorEvent, Harness, HarnessMethod, RequestContext, Runtime, ServedMethod,
+};
 
 use super::{Count, Rig, assert_code, options, refused};
 use crate::support::logs;
@@ -249,7 +251,7 @@ fn serve<M: ServedMethod>(client: &Client) {
     client.handle::<M>(|_: M::Params, _: RequestContext| std::future::ready(Err(served(M::METHOD))));
 }
 
-fn serve_at<M: RequestMethod>(harness: &Harness) {
+fn serve_at<M: HarnessMethod>(harness: &Harness) {
     harness
         .handle::<M, _, _>(|_: Executor, _: M::Params, _: RequestContext| std::future::ready(Err(served(M::METHOD))));
 }

@@ -207,12 +207,14 @@ impl Executor {
 
     // Plain requests and notifications.
 
-    /// Sends a request of any method; [`Event::Response`] brings the answer with `token`.
+    /// Sends a request of a method that executors send; [`Event::Response`] brings the answer with `token`.
     ///
     /// # Errors
-    /// When it cannot be sent: nothing was.
+    /// When it cannot be sent: nothing was. What this machine keeps account of is no plain request:
+    /// registration, heartbeats, and what becomes of sessions and tool calls.
     pub fn request(&mut self, now: Time, params: &AnyParams, token: u64, timeout: Duration) -> Result<(), CallError> {
         self.advance(now);
+        require_plain(params.method())?;
         self.require_up()?;
         self.peer.request_any(self.now, params, Tag::Application(token), timeout)?;
         Ok(())
@@ -456,6 +458,18 @@ impl Executor {
             .into_iter()
             .fold(None, earliest)
     }
+}
+
+/// What this machine keeps account of is not to be sent past it.
+fn require_plain(method: Method) -> Result<(), CallError> {
+    let instead = match method {
+        Method::ExecutorRegister | Method::ExecutorHeartbeat => "the connection's own machine sends it when it is due",
+        Method::SessionReady => "say that the session is ready",
+        Method::SessionEnded => "say that the session has ended",
+        Method::ToolResult => "finish the tool call, or report its result",
+        _ => return Ok(()),
+    };
+    Err(CallError::NotPlain { method: method.name(), instead })
 }
 
 /// The session that a `process.*` request is about: the machine knows whether there is one.

@@ -400,6 +400,14 @@ pub enum CallError {
         /// The call.
         tool_call_id: ToolCallId,
     },
+    /// The machine keeps account of it: nothing was sent.
+    #[error("{method} is not sent as a plain request: {instead}")]
+    NotPlain {
+        /// The method.
+        method: &'static str,
+        /// What to do.
+        instead: &'static str,
+    },
     /// The executor is not registered, or what should be sent cannot be.
     #[error(transparent)]
     Send(#[from] Misuse),

@@ -264,7 +264,7 @@ impl ExecutorPeer {
         Ok(())
     }
 
-    /// Sends a notification of any method.
+    /// Sends a notification of a method that harnesses send.
     ///
     /// # Errors
     /// When it cannot be sent, or too much waits to be written already: nothing was sent.
@@ -507,7 +507,7 @@ fn require_plain(method: Method) -> Result<(), CallError> {
         Method::SessionStop => "stop the session",
         Method::ToolCall => "call the session's tool",
         Method::ToolCancel => "cancel the session's tool call",
-        other if other.direction() == Direction::ExecutorToHarness => "executors send it, and the harness answers",
+        other if other.direction() == Direction::ExecutorToHarness => "executors send it",
         other if other.kind() == Kind::Notification => "it has no answer, notify the executor",
         _ => return Ok(()),
     };

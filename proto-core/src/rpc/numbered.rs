@@ -12,7 +12,7 @@ use super::inbound::Inbound;
 use super::outbox::{Outbox, Waiting};
 use super::peer::{Config, Counters, Event, InboundId, Misuse, RequestError};
 use super::pending::{Open, Pending};
-use crate::contract::{AnyParams, AnyResult, ErrorCode, JSONRPCError, Method};
+use crate::contract::{AnyParams, AnyResult, ErrorCode, JSONRPCError, Kind, Method};
 use crate::time::Time;
 
 /// What must get through may be in flight this many times as often again.
@@ -206,6 +206,12 @@ impl Numbered {
         self.inflight.max(self.outbox.requests())
     }
 
+    fn require_way(&self, method: Method, kind: Kind) -> Result<(), Misuse> {
+        let side = self.config.side;
+        let fits = side.sends(method) && method.kind() == kind;
+        if fits { Ok(()) } else { Err(Misuse::WrongWay { method, side, kind }) }
+    }
+
     /// Whether a further request can be taken: one that would wait its turn, or one that has a reserve.
     fn require_room(&self, waits: bool) -> Result<(), Misuse> {
         let Config { max_inflight, max_waiting, max_waiting_bytes, .. } = self.config;
@@ -222,6 +228,7 @@ impl Numbered {
         encode: impl FnOnce(u64) -> Result<String, String>,
         timeout: Duration,
     ) -> Result<u64, Misuse> {
+        self.require_way(method, Kind::Request)?;
         let frame = encode(self.next_number).map_err(|reason| Misuse::Unserializable { method, reason })?;
         self.send(now, method, frame, timeout)
     }
@@ -262,6 +269,7 @@ impl Numbered {
     }
 
     pub(super) fn notify(&mut self, method: Method, frame: Result<String, String>) -> Result<(), Misuse> {
+        self.require_way(method, Kind::Notification)?;
         if self.connection.is_none() {
             return Err(Misuse::NotConnected);
         }

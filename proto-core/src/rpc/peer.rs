@@ -1,6 +1,7 @@
 //! One end of a JSON-RPC connection.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -9,7 +10,7 @@ use super::encode;
 use super::id::RequestId;
 use super::numbered::Numbered;
 use crate::contract::{
-    AnyParams, AnyResult, Direction, JSONRPCError, Method, NotificationMethod, RequestMethod, defaults,
+    AnyParams, AnyResult, Direction, JSONRPCError, Kind, Method, NotificationMethod, RequestMethod, defaults,
 };
 use crate::time::{Machine, Reason, Time};
 
@@ -25,11 +26,32 @@ pub enum Side {
 impl Side {
     /// Whether this side takes a method from its peer.
     pub(super) fn accepts(self, method: Method) -> bool {
+        self.other().sends(method)
+    }
+
+    /// Whether this side sends a method.
+    pub(super) fn sends(self, method: Method) -> bool {
         match method.direction() {
-            Direction::ExecutorToHarness => self == Side::Harness,
-            Direction::HarnessToExecutor => self == Side::Executor,
+            Direction::ExecutorToHarness => self == Side::Executor,
+            Direction::HarnessToExecutor => self == Side::Harness,
             Direction::Bidirectional => true,
         }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Side::Executor => Side::Harness,
+            Side::Harness => Side::Executor,
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Side::Executor => "executor",
+            Side::Harness => "harness",
+        })
     }
 }
 
@@ -157,6 +179,16 @@ pub enum Misuse {
     /// Too many requests wait already.
     #[error("{0} requests already wait for the peer: wait for some of them to end")]
     Backlog(usize),
+    /// The catalogue has no such request, or no such notification, from this side.
+    #[error("{method} is not for the {side} to {act}: it is {}", nature(*.method), method = .method.name(), act = act(*.kind))]
+    WrongWay {
+        /// The method.
+        method: Method,
+        /// Who should have sent it.
+        side: Side,
+        /// What it should have been sent as.
+        kind: Kind,
+    },
     /// The params have no JSON form.
     #[error("the params of {method} have no JSON form: {reason}", method = .method.name())]
     Unserializable {
@@ -165,6 +197,25 @@ pub enum Misuse {
         /// What the serializer said.
         reason: String,
     },
+}
+
+fn act(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Request => "request",
+        Kind::Notification => "notify",
+    }
+}
+
+fn nature(method: Method) -> String {
+    let kind = match method.kind() {
+        Kind::Request => "a request",
+        Kind::Notification => "a notification",
+    };
+    match method.direction() {
+        Direction::ExecutorToHarness => format!("{kind} of executors"),
+        Direction::HarnessToExecutor => format!("{kind} of harnesses"),
+        Direction::Bidirectional => format!("{kind} of both sides"),
+    }
 }
 
 /// Frames that were dropped, by what was wrong with them. They only grow.

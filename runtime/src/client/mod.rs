@@ -3,7 +3,6 @@
 mod dispatch;
 mod driver;
 mod options;
-mod served;
 mod shared;
 mod tools;
 
@@ -26,8 +25,8 @@ use crate::sync::{Events, StateCell, Subscribers, oneshot};
 
 use shared::{AssignHandler, Handlers, Locked, MethodHandler, Shared, StopHandler, cancel_all};
 
+pub use crate::served::ServedMethod;
 pub use options::{ClientOptions, OptionsError, TokenSource, static_token};
-pub use served::ServedMethod;
 pub use tools::{ToolContext, Tools};
 
 /// How many events a reader may be behind before the oldest are dropped.

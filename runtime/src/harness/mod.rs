@@ -12,12 +12,13 @@ use std::future::Future;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bma_proto_core::contract::{AnyParams, AnyResult, ExecutorId, JSONRPCError, Method, RequestMethod};
+use bma_proto_core::contract::{AnyParams, AnyResult, ExecutorId, JSONRPCError, Method};
 use bma_proto_core::harness::{Config, Gone, Principal, Registry};
 use bma_proto_core::websocket::Upgraded;
 
 use crate::client::RequestContext;
 use crate::runtime::{BoxFuture, Endpoint, Runtime, Stream};
+use crate::served::HarnessMethod;
 use crate::sync::{Event, Events, Subscribers};
 
 pub use accept::{ListenError, Listening};
@@ -136,9 +137,21 @@ impl Harness {
 
     /// Serves a method that executors send. Without a handler `session.event` is
     /// accepted with an id of the harness's own, and other methods are unknown.
+    ///
+    /// What the harness answers itself, and what executors do not send, cannot be registered:
+    ///
+    /// ```compile_fail
+    /// # use bma_runtime::{Executor, Harness, RequestContext};
+    /// # use bma_runtime::proto::contract::{Ack, ToolResultParams, methods};
+    /// fn serve(harness: &Harness) {
+    ///     harness.handle::<methods::ToolResult, _, _>(|_: Executor, _: ToolResultParams, _: RequestContext| async {
+    ///         Ok(Ack { accepted: true })
+    ///     });
+    /// }
+    /// ```
     pub fn handle<M, F, Fut>(&self, handler: F)
     where
-        M: RequestMethod,
+        M: HarnessMethod,
         F: Fn(Executor, M::Params, RequestContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<M::Result, JSONRPCError>> + Send + 'static,
     {

@@ -120,3 +120,25 @@ fn a_request_of_the_application_brings_its_token_back() {
     let refused = rig.executor.request(rig.now, &params, 10, timeout);
     assert_eq!(refused, Err(CallError::Send(Misuse::NotConnected)));
 }
+
+#[test]
+fn what_the_machine_keeps_account_of_is_no_plain_request() {
+    let mut rig = Rig::up();
+    let timeout = rig.executor.request_timeout();
+    for params in [
+        AnyParams::ExecutorRegister(Box::default()),
+        AnyParams::ExecutorHeartbeat(Box::default()),
+        AnyParams::SessionReady(Default::default()),
+        AnyParams::SessionEnded(Default::default()),
+        AnyParams::ToolResult(Default::default()),
+    ] {
+        let asked = rig.executor.request(rig.now, &params, 1, timeout);
+        let Err(error @ CallError::NotPlain { .. }) = asked else { panic!("{params:?}: {asked:?}") };
+        assert!(error.to_string().contains(params.method().name()), "{error}");
+    }
+    // Nor is what harnesses send.
+    let asked = rig.executor.request(rig.now, &AnyParams::ToolCall(Box::default()), 1, timeout);
+    assert!(matches!(asked, Err(CallError::Send(Misuse::WrongWay { .. }))), "{asked:?}");
+    rig.drain();
+    assert!(rig.frames.is_empty() && rig.events.is_empty());
+}

@@ -126,6 +126,31 @@ fn a_new_connection_replaces_the_old_one() {
     assert_eq!(peer.next_frame(), None);
 }
 
+/// What a side does not send in this way is told before anything is queued, whatever the other side would make of it.
+#[test]
+fn a_method_goes_the_way_that_the_catalogue_gives_it() {
+    let close = AnyParams::ExecutorClose(ExecutorCloseParams::default());
+    let stop = AnyParams::SessionStop(SessionStopParams::default());
+    let ended = AnyParams::SessionEnded(Default::default());
+    let progress = AnyParams::ToolProgress(Default::default());
+    for (side, requests, notifications) in
+        [(Side::Executor, [&ended].as_slice(), [&close, &progress].as_slice()), (Side::Harness, &[&stop], &[&close])]
+    {
+        for params in [&close, &stop, &ended, &progress] {
+            let mut peer = connected(side);
+            let asked = peer.request_any(Time::ORIGIN, params, 1, Duration::from_secs(1));
+            assert_eq!(asked.is_ok(), requests.contains(&params), "{side}: {asked:?}");
+            let told = peer.notify_any(params);
+            assert_eq!(told.is_ok(), notifications.contains(&params), "{side}: {told:?}");
+            let sent = usize::from(asked.is_ok()) + usize::from(told.is_ok());
+            assert_eq!((peer.queued_frames(), peer.pending_requests()), (sent, usize::from(asked.is_ok())));
+        }
+    }
+    let refused = connected(Side::Harness).notify_any(&ended).unwrap_err();
+    assert_eq!(refused.to_string(), "session.ended is not for the harness to notify: it is a request of executors");
+    assert_eq!((refused.code(), refused.is_retryable()), (-32600, false));
+}
+
 #[test]
 fn as_a_machine_it_does_the_same_through_one_queue() {
     let mut peer: Peer<u32> = Peer::new(Config::new(Side::Harness));
