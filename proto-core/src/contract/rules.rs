@@ -145,3 +145,27 @@ impl<T: for<'a> From<&'a str>> Visitor<'_> for Text<T> {
         Ok(T::from(text))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test panics on purpose")]
+    use super::*;
+
+    #[test]
+    fn a_short_list_is_any_list_and_has_room_for_no_more_than_one() {
+        #[derive(Deserialize)]
+        struct Lists {
+            #[serde(deserialize_with = "short_list")]
+            list: Vec<u64>,
+        }
+        let read = |list: &str| serde_json::from_str::<Lists>(&format!(r#"{{"list":{list}}}"#)).map(|lists| lists.list);
+        assert_eq!(read("null").unwrap(), read("[]").unwrap());
+        assert_eq!(read("[]").unwrap().capacity(), 0);
+        let one = read("[7]").unwrap();
+        assert_eq!((one.as_slice(), one.capacity()), ([7].as_slice(), 1));
+        assert_eq!(read("[1,2,3,4,5]").unwrap(), [1, 2, 3, 4, 5]);
+        for wrong in ["7", "\"7\"", "{}", "[1,null]", "[1,"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -257,6 +257,21 @@ fn no_calls_are_taken_while_a_session_ends() {
 }
 
 #[test]
+fn progress_that_weighs_much_is_dropped_sooner() {
+    let mut rig = Rig::with_session("s");
+    rig.run("s", "c");
+    let (session, call) = (session("s"), call("c"));
+    let message = "x".repeat(60_000);
+    let taken = (0..9).filter(|_| rig.executor.progress(&session, &call, &message).unwrap()).count();
+    // Whatever comes while less than 256 KiB wait.
+    assert_eq!((taken, rig.executor.dropped_previews()), (5, 4));
+    rig.drain();
+    assert!(rig.executor.progress(&session, &call, &message).unwrap(), "there is room again");
+    rig.finish("s", "c");
+    assert!(rig.has("tool.result"), "what must get through does");
+}
+
+#[test]
 fn progress_is_best_effort_and_belongs_to_an_open_call() {
     let mut rig = Rig::with_session("s");
     rig.run("s", "c");

@@ -37,6 +37,26 @@ fn f68_an_id_goes_back_with_type_and_value_unchanged() {
     }
 }
 
+/// Ids on both sides of the length up to which they are kept in place, with a character across it.
+#[test]
+fn ids_of_every_length_go_back_and_are_told_apart() {
+    let mut ids: Vec<String> = (18..27).map(|len| format!("\"{}\"", "a".repeat(len))).collect();
+    ids.extend((18..27).map(|len| "1".repeat(len)));
+    ids.extend((17..23).map(|len| format!("\"{}\u{e4}\"", "a".repeat(len))));
+    let mut seen = std::collections::BTreeSet::new();
+    let mut hashed = std::collections::HashSet::new();
+    for id in &ids {
+        assert_eq!(echoed(id), *id);
+        let mut peer = executor();
+        let Some(Event::Request { id: inbound, .. }) = peer.accept(&list(id)) else { panic!("{id} is a usable id") };
+        let copy = inbound.request_id().clone();
+        assert_eq!((&copy, copy.as_json()), (inbound.request_id(), id.as_str()));
+        assert!(hashed.insert(copy.clone()) && seen.insert(copy.clone()), "{id} is an id of its own");
+        assert!(!hashed.insert(copy.clone()) && !seen.insert(copy), "{id} is the same id again");
+    }
+    assert_eq!(seen.len(), ids.len());
+}
+
 #[test]
 fn f68_a_number_and_a_string_are_two_ids() {
     let mut peer = executor();
