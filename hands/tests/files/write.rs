@@ -17,6 +17,36 @@ fn files_are_created_with_their_folders_and_replaced() {
     place.assert_no_leftovers();
 }
 
+/// Whoever reads meanwhile sees the one content or the other, whole; and there is always a file.
+#[test]
+fn a_reader_sees_the_old_content_or_the_new_one() {
+    let place = Place::in_memory();
+    let contents = ["a".repeat(300_000), "b".repeat(200_000)];
+    place.file("f", &contents[0]);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut seen = [0, 0];
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let content = place.content("f");
+                let which = contents.iter().position(|whole| content == whole.as_bytes());
+                seen[which.unwrap_or_else(|| panic!("{} bytes of neither", content.len()))] += 1;
+            }
+            seen
+        });
+        for round in 1..=200 {
+            match round % 4 {
+                3 => place.edit("f", &contents[(round + 1) % 2], &contents[round % 2]).unwrap(),
+                _ => place.write("f", &contents[round % 2]).unwrap(),
+            };
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let seen = reader.join().unwrap();
+        assert!(seen.iter().all(|times| *times > 5), "{seen:?}");
+    });
+    place.assert_no_leftovers();
+}
+
 #[test]
 fn hostile_names_are_names() {
     let place = Place::new();
