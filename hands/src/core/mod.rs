@@ -3,6 +3,7 @@
 mod options;
 mod session;
 mod tools;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -10,12 +10,16 @@ use bma_proto_core::contract::{SessionAssignParams, SessionId};
 
 use super::CoreOptions;
 use super::options::make_private_directory;
+use super::turns::Turns;
 use crate::bash::SessionProcesses;
 use crate::os::Os;
 use crate::workspace::Workspace;
 
 /// The metadata member of an assignment that names the agent session.
 const AGENT_SESSION_ID: &str = "agent_session_id";
+
+/// As many file tools of a session are at work at a time; the others wait for their turn.
+const MAX_FILE_CALLS: usize = 8;
 
 /// The longest directory name that is taken as it is.
 const MAX_NAME_BYTES: usize = 100;
@@ -27,6 +31,8 @@ pub struct CoreSession {
     assignment: SessionAssignParams,
     pub(super) workspace: Arc<Workspace>,
     pub(super) processes: SessionProcesses,
+    /// Of file tools: each takes a thread, and a search some more.
+    pub(super) turns: Arc<Turns>,
     pub(super) ends_after_tool_call: bool,
 }
 
@@ -79,6 +85,7 @@ pub(super) fn open(
         assignment,
         workspace: Arc::new(workspace),
         processes: SessionProcesses::new(os),
+        turns: Turns::new(MAX_FILE_CALLS),
     };
     if let Some(root) = &options.session_files_root {
         let owner = session.agent_session_id().unwrap_or(session.id().as_str());

@@ -66,8 +66,8 @@ async fn bash(
     })
 }
 
-/// Runs a file tool on the blocking pool. A cancel reaches it through a flag that it looks at; a call that still
-/// waits for a thread is over at once, and does nothing when its turn comes.
+/// Runs a file tool on the blocking pool, when it is its turn. A cancel reaches it through a flag that it looks at; a
+/// call that still waits is over at once, and does nothing any more.
 async fn file_tool<F>(
     shared: Arc<Shared>,
     brain: Arc<str>,
@@ -78,12 +78,18 @@ where
     F: FnOnce(&FileContext<'_>) -> Result<ToolText, FileToolError> + Send + 'static,
 {
     let session = find(&shared, &brain, &context)?;
+    let turn = match either(context.cancellation.canceled(), session.turns.take()).await {
+        Either::First(_) => return Ok(not_done(&context)),
+        Either::Second(turn) => turn,
+    };
     let flag = Arc::new(AtomicBool::new(false));
     // Whoever comes first decides: the thread that takes the call up, or the cancel.
     let taken = Arc::new(AtomicBool::new(false));
     let (core, canceled, call) = (Arc::clone(&shared), Arc::clone(&flag), context.tool_call_id.clone());
     let taken_up = Arc::clone(&taken);
     let work = blocking(&shared.runtime, move || {
+        // Given back when the work is over, whoever waits for it.
+        let _turn = turn;
         if taken_up.swap(true, Ordering::SeqCst) {
             return Err(FileToolError::Canceled);
         }
@@ -108,15 +114,20 @@ where
     let done = done.map_err(|ended| ToolError::failed(ended.to_string()))?;
     Ok(match done {
         Ok(answer) => ToolOutput::text(answer.text),
-        Err(FileToolError::Canceled) => match context.cancellation.reason() {
-            Some(CancelReason::Deadline) => ToolOutput::error("timed out: the deadline of the call has passed"),
-            reason => ToolOutput::canceled(reason.map_or_else(|| "canceled".to_owned(), |reason| reason.to_string())),
-        },
+        Err(FileToolError::Canceled) => not_done(&context),
         Err(FileToolError::Refused { refused, .. }) => {
             ToolOutput::error(format!("{}: {}", refused.reason(), refused.message()))
         }
         Err(error) => ToolOutput::error(error.to_string()),
     })
+}
+
+/// The answer of a call that was canceled.
+fn not_done(context: &ToolContext) -> ToolOutput {
+    match context.cancellation.reason() {
+        Some(CancelReason::Deadline) => ToolOutput::error("timed out: the deadline of the call has passed"),
+        reason => ToolOutput::canceled(reason.map_or_else(|| "canceled".to_owned(), |reason| reason.to_string())),
+    }
 }
 
 /// Ends the sessions that carry exactly one tool call, once it has its result.

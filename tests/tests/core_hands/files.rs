@@ -232,6 +232,54 @@ fn a_call_that_waits_for_a_thread_is_canceled_at_once_and_does_nothing() {
     });
 }
 
+/// However many calls a session has under way, it takes eight threads at most: another session's come at once.
+#[test]
+fn a_session_has_so_many_file_tools_at_work_and_no_more() {
+    let gate = Arc::new(Gate::default());
+    let hook = {
+        let gate = Arc::clone(&gate);
+        move |request: &FileAccessRequest<'_>| {
+            if request.session_id.as_str() == "greedy" {
+                gate.wait();
+            }
+            Ok::<_, AccessRefused>(())
+        }
+    };
+    Setup::direct().core(|options, _| options.file_access = Some(Arc::new(hook))).run(async |hands| {
+        let (greedy, other) = (hands.session("greedy").await, hands.session("other").await);
+        let writing = |number: usize| {
+            let session = greedy.clone();
+            hands.start(async move {
+                let (id, path) = (format!("call-{number}"), format!("file-{number}"));
+                session.tools().with(call(&id)).write(write(&path, "x")).await
+            })
+        };
+        let calls: Vec<_> = (0..40).map(writing).collect();
+        hands.until("eight are at work", || gate.held.load(Ordering::SeqCst) == 8).await;
+        assert_eq!(good(other.tools().write(write("x", "x")).await), "created x (1 byte)");
+        let text = bad(greedy.tools().with(call_within(100)).write(write("late", "x")).await);
+        assert_eq!(text, "timed out: the deadline of the call has passed");
+        for number in 20..30 {
+            while !greedy.cancel_tool(&format!("call-{number}").as_str().into(), "no").await.unwrap() {}
+        }
+        assert_eq!(gate.held.load(Ordering::SeqCst), 8);
+        gate.open();
+        for (number, called) in calls.into_iter().enumerate() {
+            match seen(called.await) {
+                (ToolOutcome::Succeeded, false, text) => assert_eq!(text, format!("created file-{number} (1 byte)")),
+                (outcome, _, text) => {
+                    assert_eq!((outcome, text.as_str()), (ToolOutcome::Canceled, "canceled"));
+                    assert!(
+                        (20..30).contains(&number)
+                            && !hands.workspace("greedy").join(format!("file-{number}")).exists()
+                    );
+                }
+            }
+        }
+        assert!(!hands.workspace("greedy").join("late").exists());
+    });
+}
+
 #[test]
 fn two_hundred_calls_at_once_in_eight_sessions_get_each_its_own_answer() {
     Setup::direct().run(async |hands| {
