@@ -131,6 +131,32 @@ fn what_cut_every_tie_is_reported_and_ended_with_the_executor() {
     wait_until("the keeper ends it", || running(&seconds).is_empty());
 }
 
+/// The same in a chain: each link starts the next one and ends.
+#[test]
+fn a_chain_that_cut_every_tie_is_reported_and_ended_with_the_executor() {
+    let mut chains = Vec::new();
+    session_without_end(os(), async |session| {
+        for round in 0..4 {
+            let link = session.root.join(format!("link-{round}"));
+            let shown = link.to_str().unwrap().to_owned();
+            let next = format!("#!/bin/sh\n[ -e {shown} ] && env -i setsid -f {shown} >/dev/null 2>&1 </dev/null\n");
+            std::fs::write(&link, next).unwrap();
+            let report = session.run_and_cancel(&format!("chmod 700 {shown}; {shown}; touch ready; sleep 60")).await;
+            let mut seen = 0;
+            for _ in 0..50 {
+                seen += running(&shown).len();
+                session.pause(Duration::from_millis(2)).await;
+            }
+            // A link may be met before its own starter is gone, and then the chain ends with it.
+            assert!(seen == 0 || report.output().outcome == ToolOutcome::Failed, "{seen}: {}", text(&report));
+            std::fs::remove_file(session.root.join("ready")).unwrap();
+            chains.push(shown);
+        }
+    });
+    // The keeper ends what the last link would start, and there is no file to start it from.
+    wait_until("every chain is at its end", || chains.iter().all(|link| running(link).is_empty()));
+}
+
 #[test]
 fn what_a_lost_keeper_has_started_ends_with_it_and_a_new_one_is_started() {
     // In a program of its own, so that the keeper that is killed is no other test's.

@@ -29,6 +29,9 @@ struct Limits {
     end: Duration,
 }
 
+/// How often it is looked what was adopted, while some of it was gone before it could be looked at.
+const STRAY_LOOKS: usize = 20;
+
 const LIMITS: Limits = Limits { answer: Duration::from_secs(15), end: Duration::from_secs(15) };
 
 /// The keeper of a program: started when it is first needed, and anew after it was lost.
@@ -249,14 +252,25 @@ impl Connection {
 
     /// What was adopted, began at `since` or later, and bears no mark and belongs to no tree that is known.
     pub(crate) fn strays(&self, since: u64) -> Vec<Member> {
-        // A keeper that is gone has adopted nothing that it could tell of.
-        let adopted = self.adopted().into_iter().flatten();
-        let mut unknown: Vec<_> = adopted
-            .filter_map(proc_table::read)
-            .filter(|process| process.began >= since && !proc_table::has_any_mark(process.id))
-            .collect();
+        let (mut unknown, mut gone) = (Vec::new(), None);
+        for _ in 0..STRAY_LOOKS {
+            gone = None;
+            // A keeper that is gone has adopted nothing that it could tell of.
+            for id in self.adopted().into_iter().flatten() {
+                match proc_table::read(id) {
+                    Some(process) if process.began >= since && !proc_table::has_any_mark(id) => unknown.push(process),
+                    Some(_) => {}
+                    None => gone = Some(id),
+                }
+            }
+            // One that does nothing but start the next one is met by chance.
+            if !unknown.is_empty() || gone.is_none() {
+                break;
+            }
+        }
         if unknown.is_empty() {
-            return Vec::new();
+            let name = || "gone by now, as those before it".to_owned();
+            return gone.map(|id| Member { id: id.cast_unsigned(), name: name() }).into_iter().collect();
         }
         for tree in self.trees.held() {
             unknown.retain(|process| !tree.knows(process));
