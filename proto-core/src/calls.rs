@@ -204,6 +204,12 @@ impl<A> CallTable<A> {
         ids
     }
 
+    /// Whether there is a call that has ended, or one that is open and of this kind.
+    #[allow(clippy::disallowed_methods, reason = "the order cannot matter")]
+    pub(crate) fn any(&self, open: impl Fn(&A) -> bool) -> bool {
+        !self.forgotten.is_empty() || self.calls.values().any(|call| call.open().is_none_or(&open))
+    }
+
     /// Does the same to every open call; the order cannot matter.
     #[allow(clippy::disallowed_methods, reason = "each call is changed by itself")]
     pub(crate) fn each_open(&mut self, change: impl FnMut(&mut A)) {

@@ -240,7 +240,8 @@ pub enum Event {
         /// What is offered.
         params: Box<SessionAssignParams>,
     },
-    /// The session must end: stop its tools, processes and servers.
+    /// The session must end: stop its tools, processes and servers. Told once for each offer,
+    /// whatever reasons come together.
     SessionStop {
         /// The session.
         session_id: SessionId,

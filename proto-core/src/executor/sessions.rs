@@ -394,9 +394,13 @@ impl Executor {
 
     /// The harness has given a session up: the application is told, and has the id until it is done with it.
     fn lose_session(&mut self, session_id: &SessionId, reason: StopCause) {
-        self.cancel_open_calls(session_id);
+        let Some(session) = self.sessions.get(session_id) else { return };
+        let (ended, told) = (session.ended.is_some(), matches!(session.phase, Phase::Stopping(_) | Phase::Lost(_)));
+        if !told {
+            self.cancel_open_calls(session_id);
+        }
         self.lose_results(session_id);
-        if self.sessions.get(session_id).is_some_and(|session| session.ended.is_some()) {
+        if ended {
             // The application is done with it already, and there is nobody left to be told.
             return self.forget_session(session_id);
         }
@@ -409,7 +413,9 @@ impl Executor {
             session.calls = CallTable::new(seed);
             session.open_bytes = 0;
         }
-        self.emit_stop(session_id, reason, None);
+        if !told {
+            self.emit_stop(session_id, reason, None);
+        }
     }
 
     /// A connection is gone: offers that came on it are void, and requests on it get no answer.

@@ -51,6 +51,14 @@ impl OpenCall {
         }
     }
 
+    /// Whether the executor may know of it.
+    pub(super) fn may_have_arrived(&self) -> bool {
+        match &self.delivery {
+            Delivery::Unacknowledged { may_have_arrived, .. } => *may_have_arrived,
+            Delivery::Acknowledged | Delivery::GivenUp => true,
+        }
+    }
+
     /// Whether somebody waits for it: only then does it count as open.
     fn counts(&self) -> bool {
         !matches!(self.delivery, Delivery::GivenUp)

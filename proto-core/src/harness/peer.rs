@@ -203,8 +203,8 @@ impl ExecutorPeer {
         };
         self.peer.reply::<methods::ExecutorRegister>(id, &result);
         self.emit(Event::Registered { resumed });
-        let reported = params.resume.map(|resume| resume.active_sessions).unwrap_or_default();
-        self.resume_sessions(&reported);
+        let reported = params.resume.map(|resume| resume.active_sessions);
+        self.resume_sessions(reported.as_deref());
         self.leave_when_drained();
     }
 

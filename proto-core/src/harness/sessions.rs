@@ -313,14 +313,22 @@ impl ExecutorPeer {
         self.sessions.get(session_id).map(|session| session.number)
     }
 
-    /// A connection is back: `reported` are the sessions that the executor still has.
-    pub(super) fn resume_sessions(&mut self, reported: &[SessionId]) {
+    /// A connection is back: `reported` are the sessions that the executor still has; none when
+    /// its program was started anew and does not know of the run before.
+    pub(super) fn resume_sessions(&mut self, reported: Option<&[SessionId]>) {
+        let started_anew = reported.is_none();
+        let reported = reported.unwrap_or_default();
         let ours: Vec<_> = self.sessions.keys().cloned().collect();
         for session_id in &ours {
             let Some(session) = self.sessions.get_mut(session_id) else { continue };
             let number = session.number;
             let here = reported.contains(session_id);
             let sent = match &session.phase {
+                // The run before may have taken the session and begun its calls: this one would begin them again.
+                Phase::Assigning { .. } if started_anew && session.calls.any(OpenCall::may_have_arrived) => {
+                    self.end_session(session_id, "the executor was started anew");
+                    continue;
+                }
                 Phase::Assigning { params, .. } => {
                     let params = params.clone();
                     self.send_assign(&params, number)

@@ -442,6 +442,27 @@ fn f66_a_harness_that_forgot_everything_is_followed_and_the_sessions_end() {
 }
 
 #[test]
+fn a_session_that_is_told_to_stop_is_told_once() {
+    let mut rig = Rig::with_session("s");
+    rig.run("s", "c");
+    rig.ask("session.stop", json!({"session_id": "s", "reason": "done"}));
+    let told = |rig: &Rig| {
+        let stops = rig.events.iter().filter(|event| matches!(event, Event::SessionStop { .. })).count();
+        (stops, rig.events.iter().filter(|event| matches!(event, Event::ToolCancel { .. })).count())
+    };
+    assert_eq!(told(&rig), (1, 1));
+    let mut other = registered();
+    other["executor_id"] = json!("exec_2");
+    rig.reconnect_as(other);
+    assert_eq!(told(&rig), (1, 1), "{:?}", rig.events);
+    rig.executor.session_ended(rig.now, &session("s"), "done").unwrap();
+    rig.drain();
+    assert!(rig.active().is_empty() && !rig.has("session.ended"));
+    rig.events.clear();
+    rig.assign("s");
+}
+
+#[test]
 fn a_session_whose_end_was_said_is_not_told_to_stop_again() {
     let mut rig = Rig::with_session("s");
     rig.run("s", "c");

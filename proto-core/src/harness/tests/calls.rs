@@ -121,6 +121,36 @@ fn calls_that_were_not_acknowledged_are_sent_again_after_a_reconnect() {
     assert_eq!((text(rig.done(3)), text(rig.done(2))), ("a".to_owned(), "b".to_owned()));
 }
 
+/// The run before may have taken the session without its answer having come, and begun the call.
+#[test]
+fn a_program_that_was_started_anew_does_not_get_what_the_run_before_may_have_begun() {
+    for (sent, known) in [(true, false), (true, true), (false, false)] {
+        let mut rig = Rig::up();
+        rig.ask_assign("s", 1);
+        if sent {
+            rig.call("s", "c", 2);
+        }
+        rig.disconnect();
+        rig.frames.clear();
+        rig.events.clear();
+        rig.attach(if known { resume(&[]) } else { Value::Null });
+        rig.request_answered("r");
+        rig.events.retain(|event| matches!(event, Event::Done { .. }));
+        if !sent || known {
+            // The same program keeps account of what it has begun.
+            assert!(rig.has("session.assign"));
+            assert_eq!((rig.has("tool.call"), rig.events.len()), (sent, 0));
+            continue;
+        }
+        assert!(rig.frames.is_empty() && rig.bound().is_empty(), "{:?}", rig.frames);
+        let outcomes: Vec<_> = rig.events.drain(..).collect();
+        assert_eq!(outcomes.len(), 2, "{outcomes:?}");
+        let unknown =
+            |event: &Event| matches!(event, Event::Done { token: 2, outcome: Err(CallError::OutcomeUnknown(_)) });
+        assert!(outcomes.iter().any(unknown), "{outcomes:?}");
+    }
+}
+
 #[test]
 fn a_call_waits_for_an_executor_that_is_away() {
     let mut rig = Rig::with_session("s");
