@@ -3,6 +3,7 @@
 
 pub mod adapter_suite;
 pub mod exchange_suite;
+pub mod simulation;
 pub mod support;
 
 /// The README's examples, compiled as doctests.

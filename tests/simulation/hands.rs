@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bma_proto_core::Time;
-use bma_proto_core::contract::{
+use bma_runtime::proto::Time;
+use bma_runtime::proto::contract::{
     ContentBlock, ErrorCode, ExecutorInfo, SessionId, ToolCallId, ToolName, ToolOutcome, ToolResultParams,
 };
-use bma_proto_core::executor::{CancelCause, Config, Event, Executor, OfferId, StopCause};
+use bma_runtime::proto::executor::{CancelCause, Config, Event, Executor, OfferId, StopCause};
 
-use crate::wire::Dice;
+use super::wire::Dice;
 
 /// Something that the application does after a while.
 #[derive(Clone, Debug)]
@@ -168,11 +168,13 @@ impl Hands {
                 None
             }
             Work::Finish(session, call, outcome) => {
+                // Some have more to say than a frame holds.
+                let bulk = if dice.one_in(40) { "\n\u{e4}".repeat(dice.below(60_000) as usize) } else { String::new() };
                 let result = ToolResultParams {
                     session_id: session.clone(),
                     tool_call_id: call.clone(),
                     outcome,
-                    content: vec![ContentBlock::text(format!("what {call} gave: {}", dice.next()))],
+                    content: vec![ContentBlock::text(format!("what {call} gave: {}{bulk}", dice.next()))],
                     ..ToolResultParams::default()
                 };
                 // It may have ended by a cancel, or with its session.

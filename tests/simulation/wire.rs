@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bma_proto_core::Time;
+use bma_runtime::proto::Time;
 
 /// The world's dice.
 #[derive(Clone, Debug)]
@@ -65,6 +65,8 @@ impl End {
 /// A connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connection {
+    /// Whose it is.
+    pub(crate) site: usize,
     /// Whether each end still has it.
     open: [bool; 2],
     /// When the last frame on its way to each end arrives.
@@ -74,8 +76,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new() -> Self {
-        Self { open: [true; 2], ..Self::default() }
+    pub(crate) fn new(site: usize) -> Self {
+        Self { site, open: [true; 2], ..Self::default() }
     }
 
     pub(crate) fn is_open(&self, end: End) -> bool {
@@ -88,7 +90,12 @@ impl Connection {
     }
 
     pub(crate) fn is_cut(&self) -> bool {
-        self.cut[0].is_some()
+        self.cut.iter().any(Option::is_some)
+    }
+
+    /// Breaks one direction: what is on its way to one end is lost from some moment on, and nobody is told.
+    pub(crate) fn break_way(&mut self, to: End, now: Time, dice: &mut Dice) {
+        self.cut[to.index()].get_or_insert(now + dice.up_to(Duration::from_millis(60)));
     }
 
     /// Breaks it: what is on its way to each end arrives up to some moment, which may lie between two frames of one batch.
