@@ -116,6 +116,8 @@ async fn serve(runtime: Arc<dyn Runtime>, on: Endpoint, token: Token) -> Result<
         }
     }
     listening.stop().await;
+    // Nobody comes back any more: what waits for one that is away would wait until its lease is over.
+    roster.give_up_those_away().await;
     let stopped = tokio::time::timeout(STOP_WITHIN, async {
         stop_all(roster.sessions()).await;
         in_flight.done().await;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bma_runtime_tokio::proto::contract::{
@@ -26,6 +27,8 @@ struct Shared {
     out: Out,
     known: Mutex<BTreeMap<ExecutorId, Known>>,
     comings: Mutex<Option<AbortHandle>>,
+    /// Set once nobody can come back.
+    no_return: AtomicBool,
     /// Set once the brain ends: what waits to be told is told, and nothing that comes later.
     ending: sync::StateCell<bool>,
 }
@@ -69,6 +72,7 @@ impl Roster {
             out,
             known: Mutex::default(),
             comings: Mutex::default(),
+            no_return: AtomicBool::new(false),
             ending: sync::StateCell::new(false),
         };
         let roster = Self { shared: Arc::new(shared) };
@@ -82,6 +86,15 @@ impl Roster {
         };
         *roster.shared.comings.lock().unwrap_or_else(PoisonError::into_inner) = Some(comings.abort_handle());
         roster
+    }
+
+    /// Ends the executors that are away, and from now on each that goes: their calls are answered at once. For when
+    /// nobody listens any more, so that none of them can come back.
+    pub(crate) async fn give_up_those_away(&self) {
+        self.shared.no_return.store(true, Ordering::SeqCst);
+        for executor in self.all() {
+            give_up_if_away(&executor).await;
+        }
     }
 
     /// Tells what there is to tell, and of nothing that comes later.
@@ -160,6 +173,9 @@ impl Roster {
             sync::Event::Item(HarnessEvent::Registered { executor, resumed }) => self.came(executor, resumed).await,
             sync::Event::Item(HarnessEvent::Disconnected(executor)) => {
                 self.shared.out.event("executor.disconnected", &Of { executor: executor.id() }).await;
+                if self.shared.no_return.load(Ordering::SeqCst) {
+                    give_up_if_away(&executor).await;
+                }
             }
             sync::Event::Item(HarnessEvent::Gone { executor, gone }) => {
                 let known = self.known().remove(executor.id());
@@ -208,6 +224,12 @@ impl Roster {
                 self.came(executor, false).await;
             }
         }
+    }
+}
+
+async fn give_up_if_away(executor: &Executor) {
+    if !executor.is_connected() {
+        executor.close("the brain ends").await;
     }
 }
 

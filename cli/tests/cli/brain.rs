@@ -288,6 +288,39 @@ fn a_signal_stops_the_sessions_and_ends_in_order() {
 }
 
 #[test]
+fn a_signal_does_not_wait_for_a_machine_that_is_away() {
+    let place = Place::new();
+    let call = |id: u32| json!({"id": id, "op": "call", "session_id": "s", "tool": "bash", "input": {"command": "echo asleep; sleep 600"}});
+    for killed_before in [true, false] {
+        let (mut script, hand) = Script::with_hand(&place);
+        script.ask(json!({"id": 1, "op": "assign", "session_id": "s"}));
+        script.send(&call(2));
+        script.event("tool.progress", |_| true);
+        if killed_before {
+            hand.signal("KILL");
+            script.event("executor.disconnected", |_| true);
+            script.brain.signal("TERM");
+        } else {
+            // It answers nothing any more, and is killed once the brain waits for it.
+            hand.signal("STOP");
+            script.brain.signal("TERM");
+            script.brain.stderr.wait_for(|line| line.contains("stopping"));
+            hand.signal("KILL");
+        }
+        let signaled = std::time::Instant::now();
+        let ended = script.brain.end();
+        ended.expect_code(0);
+        assert!(signaled.elapsed() < std::time::Duration::from_secs(20), "{:?}", signaled.elapsed());
+        // What became of the call is not known, and its answer says so.
+        let answer =
+            ended.stdout.lines().find(|line| line.contains(r#""id":2"#)).unwrap_or_else(|| panic!("{}", ended.said()));
+        assert!(answer.contains("outcome_unknown"), "{answer}");
+        hand.end();
+        place.assert_nothing_runs();
+    }
+}
+
+#[test]
 fn a_closed_stdout_ends_it() {
     let place = Place::new();
     let token = place.text("token");
