@@ -172,7 +172,7 @@ fn wrong_option(error: OptionsError) -> Failure {
     let text = error.to_string();
     let problem = text.split_once(": ").map_or(text.as_str(), |(_, problem)| problem);
     match error {
-        OptionsError::Name => Failure::usage("--name", problem),
+        OptionsError::Name | OptionsError::NameTooLong(_) => Failure::usage("--name", problem),
         _ => Failure::usage("--label", problem),
     }
 }

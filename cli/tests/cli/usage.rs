@@ -51,6 +51,7 @@ fn f120_wrong_configuration_is_refused_at_once_with_the_name_of_the_field() {
         (hand(&["--label", "Blue"]), "--label: ", "a-z"),
         (hand(&["--label", ""]), "--label: ", "1 to 64"),
         (hand(&["--name", " "]), "--name: ", "give the executor a name"),
+        (hand(&["--name", &"n".repeat(100_000)]), "--name: ", "at most 1024"),
         (hand(&["--work-root", &format!("{}/x", place.text("file"))]), "--work-root: ", "choose a directory"),
         // Where to listen.
         (call(&["bash", "{}"]), "--listen: it is missing", "such as --listen 127.0.0.1:8700"),

@@ -55,7 +55,7 @@ pub fn static_token(ws_url: impl Into<String>, token: Secret) -> TokenSource {
 pub struct ClientOptions {
     /// Where tokens, and with them the harness's URL, come from.
     pub token_source: TokenSource,
-    /// The executor's name, as people see it.
+    /// The executor's name, as people see it: at most 1,024 bytes.
     pub name: String,
     /// Labels that the machine's owner gives it: at most 32, each of 1 to 64
     /// characters out of `a-z 0-9 . _ -`.
@@ -114,6 +114,9 @@ impl ClientOptions {
         if self.name.trim().is_empty() {
             return Err(OptionsError::Name);
         }
+        if self.name.len() > NAME_MAX_BYTES {
+            return Err(OptionsError::NameTooLong(self.name.len()));
+        }
         let info = ExecutorInfo {
             name: self.name,
             os: os_name().to_owned(),
@@ -134,6 +137,9 @@ impl ClientOptions {
         Ok((config, self.token_source))
     }
 }
+
+/// How long a name may be.
+const NAME_MAX_BYTES: usize = 1024;
 
 fn check_labels(labels: &[String]) -> Result<(), OptionsError> {
     if labels.len() > defaults::LABELS_MAX {
@@ -172,6 +178,9 @@ pub enum OptionsError {
     /// The name is empty.
     #[error("name: it is empty, give the executor a name")]
     Name,
+    /// The name has too many bytes: with a long enough one no registration would fit a frame.
+    #[error("name: it has {0} bytes, at most {max} are allowed", max = NAME_MAX_BYTES)]
+    NameTooLong(usize),
     /// Too many labels.
     #[error("labels: there are {0}, at most {max} are allowed", max = defaults::LABELS_MAX)]
     TooManyLabels(usize),
@@ -189,6 +198,17 @@ mod tests {
         let mut options = ClientOptions::direct("m", "ws://127.0.0.1:1/", Secret::default()).unwrap();
         options.labels = labels;
         options.into_parts(0)
+    }
+
+    #[test]
+    fn a_name_is_neither_empty_nor_endless() {
+        let named = |name: String| {
+            let options = ClientOptions::direct(name, "ws://127.0.0.1:1/", Secret::default()).unwrap();
+            options.into_parts(0).err()
+        };
+        assert_eq!(named("n".repeat(NAME_MAX_BYTES)), None);
+        assert_eq!(named("n".repeat(NAME_MAX_BYTES + 1)), Some(OptionsError::NameTooLong(NAME_MAX_BYTES + 1)));
+        assert_eq!(named(" ".into()), Some(OptionsError::Name));
     }
 
     #[test]
