@@ -457,8 +457,12 @@ mod tests {
         let count = told.map(|_| connection.abandon(10)).count();
         assert!(count < 100_000 && started.elapsed() < Duration::from_secs(50));
         drop(keeper);
-        connection.abandon(11);
-        assert!(lock(&connection.abandoned).is_empty(), "whoever is gone is told nothing");
+        // A program that another test starts has it until it execs.
+        while !lock(&connection.abandoned).is_empty() {
+            assert!(started.elapsed() < Duration::from_secs(50), "whoever is gone is told nothing");
+            connection.abandon(11);
+            std::thread::yield_now();
+        }
         drop(connection);
         assert!(is_gone(process));
     }

@@ -281,8 +281,12 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
 }
 
 /// Finds the error code that a frame which failed the scan deserves.
-/// `accepts` says whether a method may come from the peer at all.
-pub(super) fn diagnose<'a>(text: &'a str, accepts: &dyn Fn(Method) -> bool) -> Verdict<'a> {
+/// `accepts` says whether a method may come from the peer at all; `method_of` is that of [`read`].
+pub(super) fn diagnose<'a>(
+    text: &'a str,
+    accepts: &dyn Fn(Method) -> bool,
+    method_of: &dyn Fn(&RawValue) -> Option<Method>,
+) -> Verdict<'a> {
     let null = RequestId::null;
     let value: &RawValue = match serde_json::from_str(text) {
         Ok(value) => value,
@@ -303,7 +307,7 @@ pub(super) fn diagnose<'a>(text: &'a str, accepts: &dyn Fn(Method) -> bool) -> V
         // An answer is never answered: two sides could go on about it for ever.
         let is_answer = loose.result.is_some() || loose.error.is_some();
         return match loose.id {
-            Some(id) if is_answer => Verdict::BadAnswer(id, bad_answer(&loose)),
+            Some(id) if is_answer => Verdict::BadAnswer(id, bad_answer(&loose, method_of(id))),
             None if is_answer => Verdict::Ignore,
             id => Verdict::refuse(
                 id.and_then(RequestId::from_raw).unwrap_or_else(null),
@@ -355,7 +359,7 @@ fn request_error(loose: &Loose<'_>, method: &RawValue, accepts: &dyn Fn(Method) 
     }
 }
 
-fn bad_answer(loose: &Loose<'_>) -> Result<JSONRPCError, String> {
+fn bad_answer(loose: &Loose<'_>, method: Option<Method>) -> Result<JSONRPCError, String> {
     /// An error whose `data` may have any shape.
     #[derive(serde::Deserialize)]
     struct LooseError {
@@ -379,7 +383,12 @@ fn bad_answer(loose: &Loose<'_>) -> Result<JSONRPCError, String> {
             Ok(error) => Ok(error),
             Err::<_, serde_json::Error>(error) => Err(format!("the error object cannot be read: {}", problem(&error))),
         },
-        None => Err("the result has another shape than the contract gives it".to_owned()),
+        None => {
+            let result = loose.result.map_or("null", RawValue::get);
+            let read = method.and_then(|method| AnyResult::read(method, result));
+            let problem = read.and_then(Result::err).map(|error| error.within("result").to_string());
+            Err(problem.unwrap_or_else(|| "the result has another shape than the contract gives it".to_owned()))
+        }
     }
 }
 

@@ -140,8 +140,9 @@ impl Numbered {
 
     #[cold]
     fn accept_broken(&mut self, text: &str) -> Option<Event<usize>> {
-        let side = self.config.side;
-        match decode::diagnose(text, &|method| side.accepts(method)) {
+        let (side, pending) = (self.config.side, &self.pending);
+        let method_of = |raw: &serde_json::value::RawValue| pending.get(own_number(raw)?).map(|request| request.method);
+        match decode::diagnose(text, &|method| side.accepts(method), &method_of) {
             Verdict::Refuse(id, error) => self.refuse_frame(&id, error),
             Verdict::Ignore => {
                 self.counters.ignored_notifications += 1;
