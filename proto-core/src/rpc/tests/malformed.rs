@@ -205,12 +205,14 @@ fn error_data_of_any_shape_leaves_the_error_readable() {
 #[test]
 fn answers_that_cannot_be_read_end_their_request() {
     let cases = [
-        (r#""result":{}"#, "another shape"),
-        (r#""result":{"processes":7}"#, "another shape"),
-        (r#""result":null"#, "another shape"),
-        (r#""result":[]"#, "another shape"),
-        (r#""result":null,"error":null"#, "another shape"),
-        (r#""result":{},"error":null"#, "another shape"),
+        (r#""result":{}"#, "`result.processes` is missing"),
+        (r#""result":{"processes":7}"#, "`result.processes` must be an array"),
+        (r#""result":{"processes":[{"process_id":"p"}]}"#, "`result.processes[0].state` is missing"),
+        (r#""result":null"#, "`result` must be an object"),
+        (r#""result":"text""#, "`result` must be an object"),
+        (r#""result":[]"#, "`result` must be an object"),
+        (r#""result":null,"error":null"#, "`result` must be an object"),
+        (r#""result":{},"error":null"#, "`result.processes` is missing"),
         (r#""error":7"#, "error object cannot be read"),
         (r#""error":{"code":"x","message":"m"}"#, "error object cannot be read"),
         (r#""result":{"processes":[]},"error":{"code":1,"message":"m"}"#, "both"),

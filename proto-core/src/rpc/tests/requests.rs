@@ -126,25 +126,6 @@ fn a_new_connection_replaces_the_old_one() {
     assert_eq!(peer.next_frame(), None);
 }
 
-#[test]
-fn a_result_of_another_shape_is_told_by_its_member() {
-    let answers = [
-        (r#"{}"#, "processes"),
-        (r#"{"processes":7}"#, "result.processes"),
-        (r#"{"processes":[{"process_id":"p"}]}"#, "`result.processes[0].state` is missing"),
-        (r#""text""#, "result"),
-    ];
-    for (result, member) in answers {
-        let mut peer = harness();
-        let id = ask(&mut peer, 1);
-        let event = peer.accept(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
-        let Some(Event::Response { outcome: Err(RequestError::Malformed(told)), .. }) = event else {
-            panic!("{result}: {event:?}")
-        };
-        assert!(told.contains(member), "{result}: {told}");
-    }
-}
-
 /// What a side does not send in this way is told before anything is queued, whatever the other side would make of it.
 #[test]
 fn a_method_goes_the_way_that_the_catalogue_gives_it() {
