@@ -1,5 +1,6 @@
 //! `bma hand`: serves this machine to a harness.
 
+use std::env::VarError;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -55,7 +56,10 @@ pub(crate) fn run(args: Args) -> Result<u8, Failure> {
     let (field, url) = match (args.url, std::env::var(URL_VARIABLE)) {
         (Some(url), _) => ("--url", url),
         (None, Ok(url)) => (URL_VARIABLE, url),
-        (None, Err(_)) => {
+        (None, Err(VarError::NotUnicode(_))) => {
+            return Err(Failure::usage(URL_VARIABLE, "it is not UTF-8 text: write it as ws://HOST:PORT/"));
+        }
+        (None, Err(VarError::NotPresent)) => {
             let problem = format!("say which harness to serve, --url ws://HOST:PORT/, or set {URL_VARIABLE}");
             return Err(Failure::usage("--url", problem));
         }

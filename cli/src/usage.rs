@@ -1,5 +1,6 @@
 //! Wrong usage of the command line, told in one line.
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -16,7 +17,8 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         _ => {
-            tell(&format!("bma: {}", explain(error)));
+            let not_text = if error.kind() == ErrorKind::InvalidUtf8 { not_text(std::env::args_os()) } else { None };
+            tell(&format!("bma: {}", not_text.unwrap_or_else(|| explain(error))));
             ExitCode::from(NOT_DONE)
         }
     }
@@ -74,6 +76,26 @@ fn explain(error: &clap::Error) -> String {
     format!("{problem} (see --help)")
 }
 
+/// Options whose value is a path, which need not be text.
+const PATHS: [&str; 2] = ["--token-file", "--work-root"];
+
+/// The first argument that must be text and is none: the parser does not say which one that is.
+fn not_text(arguments: impl Iterator<Item = OsString>) -> Option<String> {
+    let mut before = String::new();
+    for argument in arguments.skip(1) {
+        let shown = argument.to_string_lossy().into_owned();
+        let (name, value) = shown.split_once('=').unwrap_or((&shown, ""));
+        let named = name.starts_with("--") && !value.is_empty();
+        let option = if named { name } else { before.as_str() };
+        if argument.to_str().is_none() && !PATHS.contains(&option) {
+            let label = if option.starts_with("--") { option.to_owned() } else { format!("'{shown}'") };
+            return Some(format!("{label}: it is not UTF-8 text: write it as UTF-8 (see --help)"));
+        }
+        before = shown;
+    }
+    None
+}
+
 /// The names that the parser gives with an error.
 fn named(error: &clap::Error, kind: ContextKind) -> Vec<String> {
     match error.get(kind) {
@@ -114,7 +136,7 @@ mod tests {
 
     use clap::Parser as _;
 
-    use super::explain;
+    use super::{OsString, explain, not_text};
     use crate::Cli;
 
     fn explained(arguments: &[&str]) -> String {
@@ -140,6 +162,28 @@ mod tests {
         ] {
             let line = explained(arguments);
             assert!(line.contains(named) && !line.contains('\n') && !line.contains(" tip"), "{arguments:?}: {line}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_argument_that_is_no_text_is_named() {
+        use std::os::unix::ffi::OsStringExt;
+        for (arguments, named) in [
+            (&[&b"--url"[..], b"ws://\xff/"][..], Some("--url: it is not UTF-8")),
+            (&[b"--url=ws://\xff/"], Some("--url: it is not UTF-8")),
+            (&[b"--token-file", b"\xff", b"--name", b"\xfe"], Some("--name: it is not UTF-8")),
+            (&[b"bash", b"\xff"], Some("'\u{fffd}': it is not UTF-8")),
+            (&[b"--token-file", b"\xff", b"--work-root=\xff"], None),
+        ] {
+            let words = [&b"bma"[..], b"hand"].into_iter().chain(arguments.iter().copied());
+            let arguments: Vec<OsString> = words.map(|word| OsString::from_vec(word.to_vec())).collect();
+            let told = not_text(arguments.into_iter());
+            assert_eq!(
+                told.as_deref().map(|told| told.starts_with(named.unwrap_or_default())),
+                named.map(|_| true),
+                "{told:?}"
+            );
         }
     }
 
