@@ -303,17 +303,21 @@ impl Guest {
     }
 }
 
-/// The same, but for what is filled in; one that is too large for a frame has its beginning, and says so.
+/// The same, but for what is filled in. Only one that is too large for a frame is cut: then it has its beginning,
+/// and says so.
 fn is_what_was_reported(result: &ToolResultParams, reported: &ToolResultParams) -> bool {
-    let text =
-        |result: &ToolResultParams| result.content.first().and_then(|block| block.text.clone()).unwrap_or_default();
-    let (got, wanted) = (text(result), text(reported));
-    let same_head = result.outcome == reported.outcome && result.tool_call_id == reported.tool_call_id;
-    if wanted.len() < 20_000 {
-        let filled = ToolResultParams { duration_ms: result.duration_ms, ..reported.clone() };
-        return *result == filled;
+    const FITS: usize = 40_000;
+    let filled = ToolResultParams { duration_ms: result.duration_ms, ..reported.clone() };
+    if *result == filled {
+        return true;
     }
-    same_head && (got == wanted || got.len() < wanted.len() && wanted.as_bytes().starts_with(&got.as_bytes()[..1_000]))
+    let text = |result: &ToolResultParams| result.content.first().and_then(|block| block.text.clone());
+    let (Some(got), Some(wanted)) = (text(result), text(reported)) else { return false };
+    let is_cut = |(head, notice): (&str, &str)| {
+        wanted.starts_with(head) && notice.ends_with(" bytes left out: the result is over the frame limit]")
+    };
+    let same_but_for_content = ToolResultParams { content: result.content.clone(), ..filled } == *result;
+    wanted.len() > FITS && same_but_for_content && got.rsplit_once("\n[").is_some_and(is_cut)
 }
 
 fn timed_out(error: &CallError) -> bool {

@@ -112,12 +112,7 @@ impl World {
 
     /// One end closes: the other one learns of it behind what was sent before.
     fn close(&mut self, connection: u64, by: End, code: u16) {
-        self.trace.note(
-            self.now,
-            connection,
-            "close",
-            if by == End::Hands { "by the executor" } else { "by the harness" },
-        );
+        self.trace.note(self.now, connection, "close", &format!("{code} by {by:?}"));
         let wire = self.connections.get_mut(&connection).unwrap();
         wire.leave(by);
         if let Some(at) = wire.arrival(self.now, by.other(), &mut self.dice) {
@@ -194,9 +189,10 @@ impl World {
         let machine = &mut self.sites[number].hands.machine;
         assert!(machine.poll().is_none(), "an idle poll stays idle");
         let deadline = machine.deadline();
-        // One that has slept finds deadlines that are over, and is given a tick.
-        let late = deadline.filter(|(at, _)| *at <= self.now);
-        if late.is_some() {
+        if deadline.is_some_and(|(at, _)| at <= self.now) {
+            // Only one that wakes just now finds deadlines that are over.
+            assert_eq!(self.sites[number].asleep, self.now, "{deadline:?} was due");
+            let machine = &mut self.sites[number].hands.machine;
             machine.feed(self.now, executor::Input::Tick);
             assert!(machine.deadline() != deadline, "a tick moves it on: {deadline:?}");
             return self.drain_site(number);

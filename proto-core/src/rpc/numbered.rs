@@ -104,8 +104,7 @@ impl Numbered {
             return self.accept_oversized(text);
         }
         let pending = &self.pending;
-        let method_of = |raw: &serde_json::value::RawValue| pending.get(own_number(raw)?).map(|request| request.method);
-        match decode::read(text, self.config.side, &method_of) {
+        match decode::read(text, self.config.side, &|id| pending.method_of(id)) {
             Frame::Request(id, params) => self.admit(id, params),
             Frame::Notification(params) => Some(Event::Notification { params }),
             Frame::Answer(id, outcome) => self.settle(own_number(id), outcome),
@@ -141,8 +140,7 @@ impl Numbered {
     #[cold]
     fn accept_broken(&mut self, text: &str) -> Option<Event<usize>> {
         let (side, pending) = (self.config.side, &self.pending);
-        let method_of = |raw: &serde_json::value::RawValue| pending.get(own_number(raw)?).map(|request| request.method);
-        match decode::diagnose(text, &|method| side.accepts(method), &method_of) {
+        match decode::diagnose(text, &|method| side.accepts(method), &|id| pending.method_of(id)) {
             Verdict::Refuse(id, error) => self.refuse_frame(&id, error),
             Verdict::Ignore => {
                 self.counters.ignored_notifications += 1;

@@ -4,6 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
+use serde_json::value::RawValue;
+
+use super::id::own_number;
 use crate::contract::Method;
 use crate::time::Time;
 
@@ -44,6 +47,11 @@ impl Pending {
 
     pub(super) fn get(&self, number: u64) -> Option<&Open> {
         self.open.get(self.place(number)?)
+    }
+
+    /// The method of the request that an answer with this id is for.
+    pub(super) fn method_of(&self, id: &RawValue) -> Option<Method> {
+        self.get(own_number(id)?).map(|request| request.method)
     }
 
     /// Ends a request; tells the place that it had.
