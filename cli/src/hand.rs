@@ -128,6 +128,9 @@ fn describe(event: &ClientEvent, url: &HarnessUrl, registered: &mut bool) -> Opt
             let why = if drain.reason.is_empty() { String::new() } else { format!(": {}", drain.reason) };
             Some(format!("the harness drains this machine, no new sessions come{why}"))
         }
+        ClientEvent::TokenNotRenewed { cause } => {
+            Some(format!("{cause}; the connection goes on until the harness closes it"))
+        }
         // States are between the lines above.
         _ => None,
     }

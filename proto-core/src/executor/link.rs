@@ -41,7 +41,10 @@ pub(super) enum Link {
     /// A dial is under way.
     Dialing { until: Time },
     /// Connected; the registration waits for its answer.
-    Registering,
+    Registering {
+        /// The subprotocol of the connection.
+        protocol: ProtocolVersion,
+    },
     /// Registered.
     Up(Up),
     /// Waiting for the next dial.
@@ -111,11 +114,14 @@ impl Executor {
     }
 
     pub(super) fn token_came(&mut self, token: Result<ExecutorTokenResponse, TokenError>) {
-        if !matches!(self.link, Link::Token { .. }) {
-            return;
+        match self.link {
+            Link::Token { .. } => {}
+            Link::Up(_) => return self.fresh_token_came(token),
+            _ => return,
         }
         match token {
             Ok(token) => {
+                self.token.dialled(self.now, &token);
                 self.link = Link::Dialing { until: self.now + self.config.connect_timeout };
                 let protocol = self.config.protocol.clone();
                 self.outputs.push_back(Output::Dial(Dial { ws_url: token.ws_url, token: token.token, protocol }));
@@ -148,7 +154,7 @@ impl Executor {
         if !matches!(self.link, Link::Dialing { .. }) {
             return;
         }
-        self.link = Link::Registering;
+        self.link = Link::Registering { protocol: protocol.clone() };
         self.peer.connect();
         let resume = self.identity.as_ref().map(|registered| ExecutorResume {
             executor_id: Some(registered.executor_id.clone()),
@@ -170,11 +176,10 @@ impl Executor {
     }
 
     pub(super) fn registration_answered(&mut self, outcome: Result<AnyResult, RequestError>) {
-        if !matches!(self.link, Link::Registering) {
-            return;
-        }
+        let Link::Registering { protocol } = &self.link else { return };
+        let protocol = protocol.clone();
         match outcome {
-            Ok(AnyResult::ExecutorRegister(registered)) => self.registered(*registered),
+            Ok(AnyResult::ExecutorRegister(registered)) => self.registered(&protocol, *registered),
             Ok(_) => self.give_up_connection("the registration got another method's answer".to_owned()),
             Err(RequestError::Refused(error)) => {
                 if error.known_code() == Some(ErrorCode::UnsupportedProtocol) {
@@ -200,7 +205,7 @@ impl Executor {
         false
     }
 
-    fn registered(&mut self, registered: ExecutorRegisterResult) {
+    fn registered(&mut self, protocol: &ProtocolVersion, registered: ExecutorRegisterResult) {
         let lease = positive(registered.lease_ttl_ms).unwrap_or(DEFAULT_LEASE);
         let told = positive(registered.heartbeat_interval_ms).unwrap_or(DEFAULT_HEARTBEAT_INTERVAL);
         let wanted_interval = self.config.heartbeat_interval.unwrap_or(told);
@@ -226,6 +231,8 @@ impl Executor {
         up.proven_at = Some(first);
         self.link = Link::Up(up);
         self.history.lease_expires = Some(self.now + lease);
+        self.token.harness_clock(self.now, &registered.server_time);
+        self.token_in_use(protocol);
         self.draining |= registered.drain;
         let drain = registered.drain;
         if self.identity.as_ref().is_some_and(|earlier| earlier.executor_id != registered.executor_id) {
@@ -261,9 +268,11 @@ impl Executor {
     }
 
     pub(super) fn heartbeat_answered(&mut self, outcome: Result<AnyResult, RequestError>) {
-        let Ok(AnyResult::ExecutorHeartbeat(ExecutorHeartbeatResult { lease_ttl_ms, drain, .. })) = outcome else {
+        let Ok(AnyResult::ExecutorHeartbeat(ExecutorHeartbeatResult { lease_ttl_ms, drain, server_time })) = outcome
+        else {
             return; // an error answer is life as well, and was counted as such
         };
+        self.token.harness_clock(self.now, &server_time);
         if let Link::Up(up) = &mut self.link {
             up.lease = positive(lease_ttl_ms).unwrap_or(up.lease);
             up.next_heartbeat = up.next_heartbeat.min(self.now + up.heartbeat_interval());
@@ -324,6 +333,7 @@ impl Executor {
             self.request_ended(tag, Err(RequestError::Disconnected));
         }
         self.forget_unanswered();
+        self.token_out_of_use();
     }
 
     /// Closes a connection that is of no use, to dial again.
@@ -352,7 +362,7 @@ impl Executor {
         if max > 0 && attempts >= max {
             return self.end(End::ReconnectExhausted { attempts, reason: cause });
         }
-        let wait = backoff(&self.config, &mut self.rng, attempts);
+        let wait = jittered(&self.config, &mut self.rng, attempts);
         self.link = Link::BackingOff { until: self.now + wait };
         self.set_state(ConnectionState::Disconnected);
         self.emit(Event::Reconnecting { attempt: attempts, cause, wait });
@@ -413,6 +423,7 @@ impl Executor {
                 if up.next_heartbeat <= self.now {
                     self.send_heartbeat();
                 }
+                self.token_tick();
             }
             _ => {}
         }
@@ -427,7 +438,7 @@ impl Executor {
                 let beat = Some((up.next_heartbeat, Reason::Heartbeat));
                 let proven = up.proven_at.map(|at| (at, Reason::Heartbeat));
                 let silent = up.silent_after.map(|at| (at, Reason::PeerSilent));
-                earliest(earliest(beat, proven), silent)
+                earliest(earliest(beat, proven), earliest(silent, self.token.deadline()))
             }
             _ => None,
         }
@@ -446,9 +457,9 @@ fn positive(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
 }
 
-/// Doubles with each failure up to the maximum; the wait is a random one from
+/// The wait after a failure: doubles with each up to the maximum; the wait is a random one from
 /// the upper half, so that many executors do not come back in one instant.
-fn backoff(config: &Config, rng: &mut Rng, failures: u32) -> Duration {
+pub(super) fn jittered(config: &Config, rng: &mut Rng, failures: u32) -> Duration {
     let full = exponential(config.reconnect_base_delay, config.reconnect_max_delay, failures);
     let half = full / 2;
     half + Duration::from_nanos(rng.up_to(u64::try_from(half.as_nanos()).unwrap_or(u64::MAX)))

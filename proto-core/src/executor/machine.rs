@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::delivery::{Attempt, Delivery};
 use super::link::{History, Link};
+use super::refresh::TokenLife;
 use super::sessions::{Session, not_active};
 use super::{CallError, Config, End, Event, Input, Output};
 use crate::contract::{
@@ -28,6 +29,7 @@ const MAX_QUEUED_BYTES_FOR_BEST_EFFORT: usize = 256 * 1024;
 pub(super) enum Tag {
     Register,
     Heartbeat,
+    TokenRefresh,
     Delivery(Attempt),
     /// A request of the application, by its token.
     Application(u64),
@@ -49,6 +51,7 @@ pub struct Executor {
     pub(super) peer: Peer<Tag>,
     pub(super) link: Link,
     pub(super) history: History,
+    pub(super) token: TokenLife,
     /// What the last registration said.
     pub(super) identity: Option<ExecutorRegisterResult>,
     pub(super) state: ConnectionState,
@@ -93,6 +96,7 @@ impl Executor {
             peer: Peer::new(bounds),
             link: Link::Idle,
             history: History::default(),
+            token: TokenLife::default(),
             identity: None,
             state: ConnectionState::Disconnected,
             draining: false,
@@ -368,6 +372,7 @@ impl Executor {
         match tag {
             Tag::Register => self.registration_answered(outcome),
             Tag::Heartbeat => self.heartbeat_answered(outcome),
+            Tag::TokenRefresh => self.refresh_answered(outcome),
             Tag::Delivery(attempt) => self.delivery_answered(attempt, outcome),
             Tag::Application(token) => self.emit(Event::Response { token, outcome: outcome.map(Box::new) }),
         }
@@ -422,7 +427,7 @@ impl Machine for Executor {
             Input::Token(token) => self.token_came(token),
             Input::Connected(protocol) => self.connected(protocol),
             Input::DialFailed(error) => self.dial_failed(error),
-            Input::Frame(text) if matches!(self.link, Link::Registering | Link::Up(_)) => self.frame_came(text),
+            Input::Frame(text) if matches!(self.link, Link::Registering { .. } | Link::Up(_)) => self.frame_came(text),
             Input::Frame(_) => {} // a connection that was given up already
             Input::Alive => self.heard(),
             Input::Disconnected { code, reason } => self.disconnected(code, reason),

@@ -23,6 +23,7 @@
 mod delivery;
 mod link;
 mod machine;
+mod refresh;
 mod sessions;
 mod shrink;
 #[cfg(test)]
@@ -186,7 +187,8 @@ pub enum DialError {
 /// What an executor wants done.
 #[derive(Debug, Clone)]
 pub enum Output {
-    /// Get a fresh token, then feed [`Input::Token`].
+    /// Get a fresh token, then feed [`Input::Token`]: for the next dial, or to renew that of the open connection. A
+    /// fetch that is under way when this comes again is of no use any more.
     FetchToken,
     /// Connect, then feed [`Input::Connected`] or [`Input::DialFailed`].
     Dial(Dial),
@@ -230,6 +232,12 @@ pub enum Event {
     },
     /// The harness took the registration.
     Registered(Box<ExecutorRegisterResult>),
+    /// A fresh token could not be had, or the harness did not take it. The connection goes on as it is: it is tried
+    /// again while the old token lasts, and a connection that the harness then closes is made anew.
+    TokenNotRenewed {
+        /// What went wrong.
+        cause: String,
+    },
     /// The registration has held for a heartbeat interval: it was not one that is about to be refused.
     Proven,
     /// The harness offers a session. No other offer of the same session id comes before this

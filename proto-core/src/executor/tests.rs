@@ -8,6 +8,7 @@ mod capabilities;
 mod connection;
 mod delivery;
 mod properties;
+mod refresh;
 mod sessions;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -32,6 +32,10 @@ pub(super) fn event(shared: &Arc<Shared>, event: Event) {
             shared.registered.replace(Some(((*registered).clone(), false)));
             shared.publish(ClientEvent::Registered(registered));
         }
+        Event::TokenNotRenewed { cause } => {
+            tracing::warn!(%cause, "the connection's token was not renewed");
+            shared.publish(ClientEvent::TokenNotRenewed { cause });
+        }
         Event::Proven => {
             let registered = shared.registered.value();
             shared.registered.replace(registered.map(|(registered, _)| (registered, true)));

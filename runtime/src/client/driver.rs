@@ -51,11 +51,11 @@ impl Driver {
         if self.token.is_none() && self.connecting.is_none() {
             return false;
         }
-        if *self.shared.lock().machine.state() != ConnectionState::Connecting {
-            // The machine has given it up, or has ended: a connection now would be nobody's.
-            self.token = None;
-            self.connecting = None;
-            return false;
+        // What the machine has given up, or has ended with, is nobody's any more. A token also comes for an open connection.
+        match *self.shared.lock().machine.state() {
+            ConnectionState::Connecting => {}
+            ConnectionState::Ready | ConnectionState::Draining => self.connecting = None,
+            _ => (self.token, self.connecting) = (None, None),
         }
         if let Some(token) = &mut self.token
             && let Poll::Ready(token) = token.as_mut().poll(cx)

@@ -89,6 +89,12 @@ pub enum ClientEvent {
     },
     /// The harness took a registration.
     Registered(Box<ExecutorRegisterResult>),
+    /// The token of the open connection could not be renewed. The connection goes on; when the harness closes it in
+    /// the end, the next one is made with a fresh token.
+    TokenNotRenewed {
+        /// What went wrong.
+        cause: String,
+    },
     /// The harness wants no new work done here.
     Drain(ExecutorDrainParams),
 }
