@@ -115,7 +115,7 @@ async fn serve(runtime: Arc<dyn Runtime>, on: Endpoint, token: Token) -> Result<
             () = out.closed() => {}
         }
     }
-    listening.stop().await;
+    listening.stop();
     // Nobody comes back any more: what waits for one that is away would wait until its lease is over.
     roster.give_up_those_away().await;
     let stopped = tokio::time::timeout(STOP_WITHIN, async {

@@ -129,7 +129,7 @@ async fn serve(
     let harness = harness(&runtime, token.secret());
     let listening = listen(&harness, &on).await?;
     let ended = work(&runtime, &harness, call, early_end(signals, timeout)).await;
-    listening.stop().await;
+    listening.stop();
     // In order, whatever became of the call: the executor then knows that nothing has failed.
     harness.release("the call is over").await;
     match ended? {

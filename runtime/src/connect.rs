@@ -49,7 +49,7 @@ pub(crate) async fn connect(
 }
 
 /// The newest version first: an older harness takes the older one.
-fn offers(protocol: &ProtocolVersion) -> Vec<String> {
+pub(crate) fn offers(protocol: &ProtocolVersion) -> Vec<String> {
     match protocol {
         ProtocolVersion::V1_1 => vec![ProtocolVersion::V1_1.to_string(), ProtocolVersion::V1.to_string()],
         other => vec![other.to_string()],

@@ -4,23 +4,25 @@ pub mod cancel;
 pub mod client;
 mod connect;
 pub mod harness;
+mod listening;
 pub mod runtime;
 mod served;
 pub mod sync;
 pub mod task;
 pub mod tool;
+mod upgrade;
 pub mod url;
 mod wire;
 
 pub use bma_proto_core as proto;
 pub use cancel::{CancelReason, Canceler, Cancellation};
 pub use client::{
-    Client, ClientError, ClientEvent, ClientOptions, HandlerTaken, RequestContext, SessionStop, TokenSource,
-    ToolContext, WeakClient, static_token,
+    Client, ClientError, ClientEvent, ClientOptions, ExecutorListener, HandlerTaken, RequestContext, SessionStop,
+    TokenSource, ToolContext, Transport, WeakClient, static_token,
 };
 pub use harness::{
-    Authenticator, CallToolOptions, Executor, ExecutorEvent, Harness, HarnessEvent, HarnessOptions, ListenError,
-    Listening, Session, SessionTools, Unauthorized,
+    Authenticator, CallToolOptions, DialExecutorError, Executor, ExecutorEvent, Harness, HarnessEvent, HarnessOptions,
+    ListenError, Listening, Session, SessionTools, Unauthorized,
 };
 pub use runtime::{BoxFuture, Endpoint, Listener, Readiness, Runtime, Stream, Timer};
 pub use served::{HarnessMethod, ServedMethod};

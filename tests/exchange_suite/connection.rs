@@ -54,7 +54,7 @@ pub async fn a_client_waits_for_a_harness_that_is_not_there_yet(runtime: Arc<dyn
     let registered = started.await.unwrap();
     client.wait_ready().await.unwrap();
     rig.executor(&registered.executor_id).await;
-    listening.stop().await;
+    listening.stop();
     rig.finish().await;
 }
 

@@ -292,7 +292,7 @@ pub async fn a_harness_that_is_dropped_lets_its_executors_go(runtime: Arc<dyn Ru
     let registered = client.start().await.unwrap();
     eventually(&runtime, "it is there", || first.executor(&registered.executor_id).is_some()).await;
     let executor = first.executor(&registered.executor_id).unwrap();
-    listening.stop().await;
+    listening.stop();
     drop(first);
     executor.gone().await;
     watched.assert_all_over().await;
@@ -302,7 +302,7 @@ pub async fn a_harness_that_is_dropped_lets_its_executors_go(runtime: Arc<dyn Ru
     assert!(second.wait_executor().await.is_connected());
     client.stop("").await;
     second.close("").await;
-    listening.stop().await;
+    listening.stop();
     drop(second);
     rig.finish().await;
 }
@@ -322,7 +322,7 @@ pub async fn a_released_executor_comes_back_at_the_first_step(runtime: Arc<dyn R
     let mut executor = harness.wait_executor().await;
     for round in 0..3 {
         let session = rig.session(&executor, &format!("s{round}")).await;
-        listening.stop().await;
+        listening.stop();
         harness.release("for now").await;
         assert_eq!(watched.streams(), 0, "it was seen off before that was said");
         assert_eq!(executor.gone().await, Gone::Closed("for now".to_owned()));
@@ -346,7 +346,7 @@ pub async fn a_released_executor_comes_back_at_the_first_step(runtime: Arc<dyn R
     harness.close("").await;
     assert_eq!(watched.streams(), 0);
     client.done().await;
-    listening.stop().await;
+    listening.stop();
     rig.finish().await;
 }
 

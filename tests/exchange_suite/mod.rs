@@ -9,6 +9,8 @@ pub mod endings;
 pub mod handlers;
 pub mod methods;
 pub mod recovery;
+#[cfg(unix)]
+pub mod reversed;
 pub mod secrecy;
 pub mod sessions;
 pub mod streams;
@@ -136,6 +138,15 @@ macro_rules! exchange_suite {
             the_token_stands_in_one_header_and_nowhere_else
             nothing_that_is_printed_shows_the_token
         );
+        #[cfg(unix)]
+        $crate::exchange_suite!(@ $run, reversed:
+            a_harness_dials_an_executor_that_listens
+            a_client_that_waits_for_a_harness_stops
+            the_next_harness_becomes_the_brain
+            a_harness_that_dials_again_finds_its_sessions
+            a_wrong_token_makes_nobody_the_brain
+            a_place_that_others_reach_is_refused
+        );
         $crate::exchange_suite!(@ $run, streams:
             a_unix_socket_carries_the_protocol
             a_stream_in_memory_carries_the_protocol
@@ -252,7 +263,7 @@ impl Rig {
         drop(clients);
         harness.close("the case is over").await;
         let address = address_of(listening.endpoint());
-        listening.stop().await;
+        listening.stop();
         drop(harness);
         watched.assert_all_over().await;
         // A program that another test starts has it until it execs.

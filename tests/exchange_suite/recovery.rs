@@ -245,7 +245,7 @@ pub async fn f66_a_harness_that_forgot_everything_gets_a_fresh_registration(runt
     assert_eq!(client.registration().unwrap().executor_id, *back.id());
     client.stop("").await;
     second.close("").await;
-    listening.stop().await;
+    listening.stop();
     rig.finish().await;
 }
 

@@ -38,7 +38,7 @@ pub async fn a_unix_socket_carries_the_protocol(runtime: Arc<dyn Runtime>) {
         let listening = rig.harness.listen(&Endpoint::Unix(path.clone())).await.unwrap();
         let client = rig.client_of(options("machine", &listening.url(), &rig.token));
         use_it(&rig, &rig.harness, &client).await;
-        listening.stop().await;
+        listening.stop();
         assert!(!path.exists(), "the socket is removed");
     }
     rig.finish().await;

@@ -82,7 +82,7 @@ impl Stage {
         let ending = async move {
             let end = client.stop("the demo is over").await;
             let all_gone = core.close().await;
-            listening.stop().await;
+            listening.stop();
             match (end, all_gone) {
                 (End::Stopped, true) => Ok(((), "hands and harness have stopped".to_owned())),
                 (End::Stopped, false) => Err(surprise("an end of all processes", "some that could not be ended")),

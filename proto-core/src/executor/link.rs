@@ -38,8 +38,8 @@ pub(super) enum Link {
     Idle,
     /// A token was asked for.
     Token { until: Time },
-    /// A dial is under way.
-    Dialing { until: Time },
+    /// A dial is under way, or a harness is waited for.
+    Dialing { until: Option<Time> },
     /// Connected; the registration waits for its answer.
     Registering {
         /// The subprotocol of the connection.
@@ -122,7 +122,8 @@ impl Executor {
         match token {
             Ok(token) => {
                 self.token.dialled(self.now, &token);
-                self.link = Link::Dialing { until: self.now + self.config.connect_timeout };
+                let until = (!self.config.listens).then(|| self.now + self.config.connect_timeout);
+                self.link = Link::Dialing { until };
                 let protocol = self.config.protocol.clone();
                 self.outputs.push_back(Output::Dial(Dial { ws_url: token.ws_url, token: token.token, protocol }));
             }
@@ -407,7 +408,7 @@ impl Executor {
             Link::Token { until } if *until <= self.now => {
                 self.connection_failed(TokenError::Unavailable(format!("none came within {waited} ms")).to_string());
             }
-            Link::Dialing { until } if *until <= self.now => {
+            Link::Dialing { until: Some(until) } if *until <= self.now => {
                 self.give_up_connection(DialError::Failed(format!("none within {waited} ms")).to_string());
             }
             Link::Up(up) => {
@@ -431,9 +432,8 @@ impl Executor {
 
     pub(super) fn link_deadline(&self) -> Option<(Time, Reason)> {
         match &self.link {
-            Link::BackingOff { until } | Link::Token { until } | Link::Dialing { until } => {
-                Some((*until, Reason::Reconnect))
-            }
+            Link::BackingOff { until } | Link::Token { until } => Some((*until, Reason::Reconnect)),
+            Link::Dialing { until } => until.map(|until| (until, Reason::Reconnect)),
             Link::Up(up) => {
                 let beat = Some((up.next_heartbeat, Reason::Heartbeat));
                 let proven = up.proven_at.map(|at| (at, Reason::Heartbeat));

@@ -62,6 +62,8 @@ pub struct Config {
     pub request_timeout: Duration,
     /// How long the driver may take over a token, and over a dial. Past it the attempt counts as failed.
     pub connect_timeout: Duration,
+    /// The executor listens, and the harness dials: a dial takes as long as nobody comes.
+    pub listens: bool,
     /// Overrides the interval that the harness gives. Never more than a third of the lease.
     pub heartbeat_interval: Option<Duration>,
     /// The first wait before a new dial. Doubles up to `reconnect_max_delay`;
@@ -119,6 +121,7 @@ impl Config {
             capabilities: Capabilities::default(),
             request_timeout: Duration::from_millis(defaults::REQUEST_TIMEOUT_MS),
             connect_timeout: Duration::from_secs(30),
+            listens: false,
             heartbeat_interval: None,
             reconnect_base_delay: Duration::from_millis(defaults::RECONNECT_BASE_DELAY_MS),
             reconnect_max_delay: Duration::from_millis(defaults::RECONNECT_MAX_DELAY_MS),

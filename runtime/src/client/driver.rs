@@ -8,13 +8,12 @@ use std::task::{Context, Poll};
 use bma_proto_core::contract::{ConnectionState, ExecutorTokenResponse, ProtocolVersion};
 use bma_proto_core::executor::{Dial, DialError, End, Event, Executor, Input, Output, TokenError};
 use bma_proto_core::time::earliest;
-use bma_proto_core::websocket::{self, Limits, Target};
+use bma_proto_core::websocket::{self, Limits};
 use bma_proto_core::{Machine, Time};
 
-use super::dispatch;
 use super::shared::{Locked, STOP_SESSIONS_WITHIN, Shared, cancel_all};
+use super::{Transport, dispatch};
 use crate::cancel::CancelReason;
-use crate::connect;
 use crate::runtime::{BoxFuture, Timer};
 use crate::task;
 use crate::wire::{Progress, Wire, told};
@@ -30,6 +29,7 @@ type Connecting = BoxFuture<Result<(Wire, ProtocolVersion), DialError>>;
 /// One task for one executor, across its connections.
 pub(super) struct Driver {
     shared: Arc<Shared>,
+    transport: Transport,
     timer: Box<dyn Timer>,
     token: Option<BoxFuture<Result<ExecutorTokenResponse, TokenError>>>,
     connecting: Option<Connecting>,
@@ -41,9 +41,9 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, transport: Transport) -> Self {
         let timer = shared.runtime.timer();
-        Self { shared, timer, token: None, connecting: None, wire: None, events: Vec::new(), end: None }
+        Self { shared, transport, timer, token: None, connecting: None, wire: None, events: Vec::new(), end: None }
     }
 
     /// What was started outside of the machine and has come to its end.
@@ -183,10 +183,9 @@ impl Driver {
     }
 
     fn dial(&self, dial: Dial) -> Connecting {
-        let runtime = Arc::clone(&self.shared.runtime);
         // An own close gets a second: a harness that is gone must not hold up an orderly end.
         let limits = Limits { close_timeout: std::time::Duration::from_secs(1), ..Limits::default() };
-        Box::pin(connect::connect(runtime, dial, Target::Control, limits))
+        self.transport.connect(&self.shared.runtime, dial, limits)
     }
 
     /// The machine has ended: everything that waits is told so, and what runs is
@@ -220,6 +219,8 @@ impl Driver {
             return false;
         }
         if let Some((end, _)) = self.end.take() {
+            // Whoever learns of the end finds that nothing listens any more.
+            self.transport = Transport::default();
             tracing::info!(%end, "the executor has ended");
             self.shared.end(end);
         }

@@ -2,9 +2,12 @@
 
 mod dispatch;
 mod driver;
+mod listener;
 mod options;
+mod private_folder;
 mod shared;
 mod tools;
+mod transport;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -26,8 +29,10 @@ use crate::sync::{Events, StateCell, Subscribers, oneshot};
 use shared::{AssignHandler, Handlers, Locked, MethodHandler, Shared, StopHandler, cancel_all};
 
 pub use crate::served::ServedMethod;
+pub use listener::ExecutorListener;
 pub use options::{ClientOptions, OptionsError, TokenSource, static_token};
 pub use tools::{ToolContext, Tools};
+pub use transport::Transport;
 
 /// How many events a reader may be behind before the oldest are dropped.
 const EVENTS_KEPT: usize = 256;
@@ -140,9 +145,10 @@ impl Client {
     /// # Errors
     /// When an option is not what the contract allows; the error names it.
     pub fn new(runtime: Arc<dyn Runtime>, options: ClientOptions) -> Result<Self, OptionsError> {
-        let (config, token_source) = options.into_parts(runtime.seed())?;
+        let (config, token_source, transport) = options.into_parts(runtime.seed())?;
         let locked = Locked {
             machine: Executor::new(config),
+            transport: Some(transport),
             started: false,
             waker: None,
             next_token: 1,
@@ -312,10 +318,11 @@ impl Client {
         let first = self.shared.with(|locked| {
             let now = self.shared.runtime.now();
             locked.machine.start(now);
-            !std::mem::replace(&mut locked.started, true)
+            locked.started = true;
+            locked.transport.take()
         });
-        if first {
-            self.shared.runtime.spawn(Box::pin(driver::Driver::new(Arc::clone(&self.shared))));
+        if let Some(transport) = first {
+            self.shared.runtime.spawn(Box::pin(driver::Driver::new(Arc::clone(&self.shared), transport)));
         }
         let registered = self.shared.registered.wait_for(Option::is_some);
         let ended = self.shared.ended.wait_for(Option::is_some);
@@ -349,6 +356,7 @@ impl Client {
             let first = !std::mem::replace(&mut locked.stopping, true);
             if !locked.started {
                 locked.machine.stop(self.shared.runtime.now(), reason);
+                locked.transport = None;
             }
             (first, locked.started)
         });

@@ -10,6 +10,8 @@ use bma_proto_core::contract::{
 };
 use bma_proto_core::executor::{Config, TokenError};
 
+use super::listener::ExecutorListener;
+use super::transport::Transport;
 use crate::runtime::BoxFuture;
 use crate::url::HarnessUrl;
 
@@ -55,6 +57,8 @@ pub fn static_token(ws_url: impl Into<String>, token: Secret) -> TokenSource {
 pub struct ClientOptions {
     /// Where tokens, and with them the harness's URL, come from.
     pub token_source: TokenSource,
+    /// How it comes to its connections: it dials, unless this says otherwise.
+    pub transport: Transport,
     /// The executor's name, as people see it: at most 1,024 bytes.
     pub name: String,
     /// Labels that the machine's owner gives it: at most 32, each of 1 to 64
@@ -86,6 +90,7 @@ impl ClientOptions {
         let millis = Duration::from_millis;
         Self {
             token_source,
+            transport: Transport::dial(),
             name: name.into(),
             labels: Vec::new(),
             environment_id: EnvironmentId::default(),
@@ -109,7 +114,21 @@ impl ClientOptions {
         Ok(Self::new(name, static_token(ws_url, token)))
     }
 
-    pub(super) fn into_parts(self, seed: u64) -> Result<(Config, TokenSource), OptionsError> {
+    /// For an executor that listens, and whose brain is the next harness of its machine that dials.
+    ///
+    /// A brain that goes is no failure, and waiting for the next one bothers nobody: the executor is there for it
+    /// again within a second at most.
+    pub fn listening(name: impl Into<String>, listener: ExecutorListener) -> Self {
+        let token_source = static_token(listener.url(), Secret::default());
+        Self {
+            transport: Transport::listen(listener),
+            reconnect_base_delay: Duration::from_millis(50),
+            reconnect_max_delay: Duration::from_secs(1),
+            ..Self::new(name, token_source)
+        }
+    }
+
+    pub(super) fn into_parts(self, seed: u64) -> Result<(Config, TokenSource, Transport), OptionsError> {
         check_labels(&self.labels)?;
         if self.name.trim().is_empty() {
             return Err(OptionsError::Name);
@@ -134,7 +153,8 @@ impl ClientOptions {
         config.reconnect_max_delay = self.reconnect_max_delay;
         config.max_reconnect_attempts = self.max_reconnect_attempts;
         config.delivery_attempts = self.delivery_attempts;
-        Ok((config, self.token_source))
+        config.listens = self.transport.listens();
+        Ok((config, self.token_source, self.transport))
     }
 }
 
@@ -194,10 +214,10 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test panics on purpose")]
     use super::*;
 
-    fn options(labels: Vec<String>) -> Result<(Config, TokenSource), OptionsError> {
+    fn options(labels: Vec<String>) -> Result<(), OptionsError> {
         let mut options = ClientOptions::direct("m", "ws://127.0.0.1:1/", Secret::default()).unwrap();
         options.labels = labels;
-        options.into_parts(0)
+        options.into_parts(0).map(drop)
     }
 
     #[test]

@@ -13,7 +13,7 @@ use bma_proto_core::contract::{
 use bma_proto_core::executor::{CallState, End, Executor, OfferId, StopCause};
 use bma_proto_core::rpc::RequestError;
 
-use super::{ClientEvent, HandlerTaken, RequestContext, SessionStop, TokenSource, ToolContext, dispatch};
+use super::{ClientEvent, HandlerTaken, RequestContext, SessionStop, TokenSource, ToolContext, Transport, dispatch};
 use crate::cancel::{CancelReason, Canceler};
 use crate::runtime::{BoxFuture, Runtime};
 use crate::sync::{StateCell, Subscribers, oneshot};
@@ -40,6 +40,8 @@ pub(crate) struct Shared {
 /// What is behind the lock: the machine, and who waits for what.
 pub(super) struct Locked {
     pub(super) machine: Executor,
+    /// The driver has it once there is one.
+    pub(super) transport: Option<Transport>,
     pub(super) started: bool,
     /// The driver's, while it sleeps. Whoever queues something takes and wakes it.
     pub(super) waker: Option<Waker>,

@@ -13,12 +13,13 @@ use bma_proto_core::time::earliest;
 use bma_proto_core::websocket;
 use bma_proto_core::{Machine, Time};
 
-use super::accept::{announce, goodbye, register_again};
+use super::accept::{announce, register_again};
 use super::executor::{Executor, ExecutorEvent, ExecutorShared, Locked, Waiter};
 use super::{HarnessEvent, Shared};
 use crate::client::RequestContext;
 use crate::runtime::Timer;
 use crate::task::{self, Caught};
+use crate::upgrade::goodbye;
 use crate::wire::{Progress, Wire};
 
 /// Rounds that one poll makes before it lets other tasks run.

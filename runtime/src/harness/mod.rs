@@ -1,6 +1,7 @@
 //! The harness end: [`Harness`], [`Executor`], [`Session`].
 
 mod accept;
+mod dial;
 mod driver;
 mod executor;
 mod options;
@@ -9,19 +10,23 @@ mod session;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::AtomicUsize;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bma_proto_core::contract::{AnyParams, AnyResult, ExecutorId, JSONRPCError, Method};
+use bma_proto_core::contract::{AnyParams, AnyResult, ExecutorId, JSONRPCError, Method, Secret};
 use bma_proto_core::harness::{Config, Gone, Principal, Registry};
-use bma_proto_core::websocket::Upgraded;
+use bma_proto_core::websocket::{Channel, Upgraded};
 
 use crate::client::RequestContext;
+use crate::listening;
 use crate::runtime::{BoxFuture, Endpoint, Runtime, Stream};
 use crate::served::HarnessMethod;
 use crate::sync::{Event, Events, Subscribers};
+use crate::upgrade::Places;
+use crate::wire::Wire;
 
-pub use accept::{ListenError, Listening};
+pub use crate::listening::{ListenError, Listening};
+pub use dial::DialExecutorError;
 pub use executor::{Executor, ExecutorEvent};
 pub use options::{Authenticator, HarnessOptions, Unauthorized};
 pub use session::{CallToolOptions, Session, SessionTools};
@@ -32,7 +37,7 @@ const EVENTS_KEPT: usize = 1024;
 /// A brain: it accepts executors and drives them.
 ///
 /// A cheap clone; all clones are the same harness. Executors reach it through
-/// [`listen`](Harness::listen), or through any stream that is handed to
+/// [`listen`](Harness::listen), are reached by [`dial_executor`](Harness::dial_executor), or come through any stream that is handed to
 /// [`serve_stream`](Harness::serve_stream) or, already upgraded, to
 /// [`serve_upgraded`](Harness::serve_upgraded).
 ///
@@ -61,7 +66,7 @@ struct Shared {
     handlers: Mutex<HashMap<Method, MethodHandler>>,
     subscribers: Subscribers<HarnessEvent>,
     /// Connections that have no executor yet.
-    upgrading: AtomicUsize,
+    upgrading: Places,
 }
 
 /// Who is registered. This lock is taken before an executor's own.
@@ -102,6 +107,7 @@ impl Harness {
         let options = options.clamped();
         let config = Arc::new(options.config.clone());
         let registry = Registry::new(&config, runtime.seed());
+        let upgrading = Places::new(options.max_upgrading);
         Self {
             shared: Arc::new(Shared {
                 runtime,
@@ -110,7 +116,7 @@ impl Harness {
                 known: Mutex::new(Known { registry, executors: BTreeMap::new() }),
                 handlers: Mutex::new(HashMap::new()),
                 subscribers: Subscribers::new(EVENTS_KEPT),
-                upgrading: AtomicUsize::new(0),
+                upgrading,
             }),
         }
     }
@@ -121,18 +127,37 @@ impl Harness {
     /// # Errors
     /// When the endpoint cannot be listened on, such as a port in use.
     pub async fn listen(&self, on: &Endpoint) -> Result<Listening, ListenError> {
-        accept::listen(&self.shared, on).await
+        let listener = listening::bind(self.shared.runtime.as_ref(), on).await?;
+        let shared = Arc::clone(&self.shared);
+        Ok(listening::serve(&self.shared.runtime, listener, move |stream| {
+            accept::serve(&shared, accept::Incoming::fresh(&shared, stream));
+        }))
+    }
+
+    /// Dials an executor that listens on a Unix socket of this machine
+    /// ([`ExecutorListener`](crate::ExecutorListener)), shows it the token, and waits until it has registered here.
+    /// From then on it is an executor as any other, except that it does not come back when its connection is lost:
+    /// dial again, within its lease, and it goes on where it was.
+    ///
+    /// Takes at most the time of an upgrade and of a registration. Dropping the future gives the dial up.
+    ///
+    /// # Errors
+    /// When nobody listens there, the executor refuses the token or is another harness's for longer than it
+    /// lets a dial wait, or it does not register.
+    pub async fn dial_executor(&self, path: &Path, token: Secret) -> Result<Executor, DialExecutorError> {
+        dial::dial(&self.shared, path, token).await
     }
 
     /// Serves a stream from its first byte: upgrade, authentication, registration.
     pub fn serve_stream(&self, stream: Box<dyn Stream>) {
-        accept::serve(&self.shared, accept::Incoming::Fresh(stream));
+        accept::serve(&self.shared, accept::Incoming::fresh(&self.shared, stream));
     }
 
     /// Serves a stream that somebody's HTTP server has upgraded and
     /// authenticated. Bytes that were read beyond the request's head go into the stream first.
     pub fn serve_upgraded(&self, stream: Box<dyn Stream>, upgraded: Upgraded, principal: Principal) {
-        accept::serve(&self.shared, accept::Incoming::Upgraded { stream, upgraded, principal });
+        let wire = Wire::new(stream, Channel::upgraded(self.shared.runtime.now(), upgraded));
+        accept::serve(&self.shared, accept::Incoming::upgraded(wire, principal));
     }
 
     /// Serves a method that executors send. Without a handler `session.event` is

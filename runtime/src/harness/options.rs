@@ -62,7 +62,7 @@ impl Authenticator {
         Self::new(|_| std::future::ready(Ok(Principal::default())))
     }
 
-    pub(super) fn authenticate(&self, request: UpgradeRequest) -> BoxFuture<Result<Principal, Unauthorized>> {
+    pub(crate) fn authenticate(&self, request: UpgradeRequest) -> BoxFuture<Result<Principal, Unauthorized>> {
         (self.0)(request)
     }
 }

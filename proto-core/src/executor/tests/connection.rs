@@ -156,6 +156,22 @@ fn a_token_that_never_comes_and_a_dial_that_never_ends_are_failed_attempts() {
 }
 
 #[test]
+fn an_executor_that_listens_waits_for_as_long_as_nobody_comes() {
+    let mut config = config();
+    config.listens = true;
+    let mut rig = Rig::new(config);
+    assert!(matches!(rig.order(), Order::FetchToken));
+    rig.feed(Input::Token(Ok(token(1))));
+    assert!(matches!(rig.order(), Order::Dial(_)));
+    assert_eq!(rig.executor.deadline(), None);
+    rig.wait(seconds(86_400));
+    assert!(rig.orders.is_empty() && rig.executor.state() == &ConnectionState::Connecting);
+    rig.feed(Input::Connected(ProtocolVersion::V1_1));
+    rig.register(registered());
+    assert_eq!(rig.executor.state(), &ConnectionState::Ready);
+}
+
+#[test]
 fn a_refusal_counts_once_and_a_passing_one_not_at_all() {
     // The answer, and the close that says the same, in one go or apart.
     let missing = json!({"code": -32012, "message": "no agent", "data": {"reason": "capability_missing"}});
