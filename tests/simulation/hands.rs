@@ -96,6 +96,7 @@ impl Hands {
             Event::State(_)
             | Event::Reconnecting { .. }
             | Event::Registered(_)
+            | Event::TokenNotRenewed { .. }
             | Event::Proven
             | Event::Request { .. }
             | Event::Drain(_)
