@@ -12,10 +12,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bma_runtime_tokio::{Endpoint, Runtime, Session};
+use bma_runtime_tokio::{Runtime, Session};
 use tokio::sync::Semaphore;
 
-use crate::common::{Failure, SUCCESS, harness, listen, listen_address, on_runtime, tell};
+use crate::common::{Failure, SUCCESS, harness, on_runtime, tell};
+use crate::reach::{self, Way};
 use crate::signals::Signals;
 use crate::token::Token;
 use answer::{Fault, Out};
@@ -49,18 +50,17 @@ const LAST_LINES_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// Where executors dial: HOST:PORT (port 0 takes a free one) or unix:///PATH
-    #[arg(long, value_name = "ADDRESS")]
-    listen: String,
-    /// Holds the token that executors must show; readable by you alone [or: BMA_TOKEN]
+    #[command(flatten)]
+    reach: reach::Reach,
+    /// Holds the token of executors and harness; readable by you alone [or: BMA_TOKEN]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: Args) -> Result<u8, Failure> {
-    let on = listen_address(&args.listen)?;
+    let way = args.reach.way()?;
     let token = Token::read(args.token_file.as_deref())?;
-    on_runtime(move |runtime| serve(runtime, on, token))
+    on_runtime(move |runtime| serve(runtime, way, token))
 }
 
 /// Why no more requests are taken.
@@ -70,15 +70,15 @@ enum Over {
     NobodyReads,
 }
 
-async fn serve(runtime: Arc<dyn Runtime>, on: Endpoint, token: Token) -> Result<u8, Failure> {
+async fn serve(runtime: Arc<dyn Runtime>, way: Way, token: Token) -> Result<u8, Failure> {
     let mut signals = Signals::catch()?;
     let harness = harness(&runtime, token.secret());
     // From before anybody can come: who has come is known from here alone.
     let comings = harness.events();
-    let listening = listen(&harness, &on).await?;
+    let reached = reach::open("bma brain", &harness, &way, &token).await?;
     let (out, written) = lines::writer()?;
     let mut input = lines::reader()?;
-    out.event("listening", &answer::Listening { url: listening.url() }).await;
+    out.event(reached.event(), &answer::At { url: reached.url() }).await;
     let roster = Roster::start(harness.clone(), comings, out.clone());
     let ops = Ops::new(roster.clone(), runtime);
 
@@ -115,7 +115,7 @@ async fn serve(runtime: Arc<dyn Runtime>, on: Endpoint, token: Token) -> Result<
             () = out.closed() => {}
         }
     }
-    listening.stop();
+    drop(reached);
     // Nobody comes back any more: what waits for one that is away would wait until its lease is over.
     roster.give_up_those_away().await;
     let stopped = tokio::time::timeout(STOP_WITHIN, async {

@@ -12,9 +12,10 @@ use bma_runtime_tokio::proto::contract::{
     Json, SessionAssignParams, SessionId, ToolCallId, ToolName, ToolOutcome, ToolResultParams,
 };
 use bma_runtime_tokio::sync::Event;
-use bma_runtime_tokio::{CallToolOptions, Endpoint, Executor, ExecutorEvent, Harness, Runtime};
+use bma_runtime_tokio::{CallToolOptions, Executor, ExecutorEvent, Harness, Runtime};
 
-use crate::common::{FAILED, Failure, SUCCESS, harness, listen, listen_address, on_runtime, tell};
+use crate::common::{FAILED, Failure, SUCCESS, harness, on_runtime, tell};
+use crate::reach::{self, Way};
 use crate::signals::{Caught, Signals};
 use crate::token::Token;
 
@@ -41,10 +42,9 @@ const END_WITHIN: Duration = Duration::from_secs(20);
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// Where executors dial: HOST:PORT (port 0 takes a free one) or unix:///PATH
-    #[arg(long, value_name = "ADDRESS")]
-    listen: String,
-    /// Holds the token that executors must show; readable by you alone [or: BMA_TOKEN]
+    #[command(flatten)]
+    reach: reach::Reach,
+    /// Holds the token of executors and harness; readable by you alone [or: BMA_TOKEN]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// The session's id; the same one finds the same workspace again [default: a new one]
@@ -84,7 +84,7 @@ struct Call {
 }
 
 pub(crate) fn run(args: Args) -> Result<u8, Failure> {
-    let on = listen_address(&args.listen)?;
+    let way = args.reach.way()?;
     let token = Token::read(args.token_file.as_deref())?;
     if args.tool.is_empty() {
         return Err(Failure::usage("TOOL", "it is empty: name one, such as bash"));
@@ -94,7 +94,7 @@ pub(crate) fn run(args: Args) -> Result<u8, Failure> {
     }
     let input = read_input(args.json)?;
     let call = Call { tool: args.tool.into(), input, deadline_ms: args.deadline_ms, session: args.session };
-    on_runtime(move |runtime| serve(runtime, on, token, call, args.timeout))
+    on_runtime(move |runtime| serve(runtime, way, token, call, args.timeout))
 }
 
 fn read_input(json: String) -> Result<Json, Failure> {
@@ -120,16 +120,16 @@ fn read_input(json: String) -> Result<Json, Failure> {
 
 async fn serve(
     runtime: Arc<dyn Runtime>,
-    on: Endpoint,
+    way: Way,
     token: Token,
     call: Call,
     timeout: Option<Duration>,
 ) -> Result<u8, Failure> {
     let signals = Signals::catch()?;
     let harness = harness(&runtime, token.secret());
-    let listening = listen(&harness, &on).await?;
+    let reached = reach::open("bma call", &harness, &way, &token).await?;
     let ended = work(&runtime, &harness, call, early_end(signals, timeout)).await;
-    listening.stop();
+    drop(reached);
     // In order, whatever became of the call: the executor then knows that nothing has failed.
     harness.release("the call is over").await;
     match ended? {

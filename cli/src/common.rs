@@ -6,8 +6,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use bma_runtime_tokio::proto::contract::Secret;
-use bma_runtime_tokio::url::parse_listen;
-use bma_runtime_tokio::{Authenticator, Endpoint, Harness, HarnessOptions, Listening, Runtime};
+use bma_runtime_tokio::{Authenticator, Harness, HarnessOptions, Runtime};
 
 /// Done.
 pub(crate) const SUCCESS: u8 = 0;
@@ -79,25 +78,9 @@ where
     done.unwrap_or_else(|error| Err(Failure::not_done(format!("no runtime can be started on this machine: {error}"))))
 }
 
-/// Takes apart what `--listen` says.
-pub(crate) fn listen_address(text: &str) -> Result<Endpoint, Failure> {
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let problem = format!("this is a port alone: write HOST:PORT, such as 127.0.0.1:{text}");
-        return Err(Failure::usage("--listen", problem));
-    }
-    parse_listen(text).map_err(|error| Failure::usage("--listen", error))
-}
-
 /// A harness for executors that know the token. Nobody reaches it yet.
 pub(crate) fn harness(runtime: &Arc<dyn Runtime>, token: Secret) -> Harness {
     Harness::new(Arc::clone(runtime), HarnessOptions::new(Authenticator::bearer(token)))
-}
-
-/// Lets executors dial a harness, and says where on stderr. They can be there before this comes back.
-pub(crate) async fn listen(harness: &Harness, on: &Endpoint) -> Result<Listening, Failure> {
-    let listening = harness.listen(on).await.map_err(|error| Failure::usage("--listen", error))?;
-    tell(&format!("LISTEN {}", listening.url()));
-    Ok(listening)
 }
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
 //! `bma hand`: serves this machine to a harness.
 
 use std::env::VarError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bma_hands::{Core, CoreError, CoreOptions};
 use bma_runtime_tokio::client::OptionsError;
 use bma_runtime_tokio::proto::executor::End;
 use bma_runtime_tokio::sync::Event;
-use bma_runtime_tokio::{Client, ClientEvent, ClientOptions, HarnessUrl, Runtime};
+use bma_runtime_tokio::{Client, ClientEvent, ClientOptions, ExecutorListener, HarnessUrl, Runtime};
 
 use crate::common::{Failure, SUCCESS, on_runtime, tell};
 use crate::host;
+use crate::reach;
 use crate::signals::Signals;
 use crate::token::{self, Token};
 
@@ -21,7 +22,8 @@ const URL_VARIABLE: &str = "BMA_URL";
 /// Serve this machine to a harness until stopped.
 ///
 /// Dials the harness, registers, and runs tools for the sessions that it assigns.
-/// A lost connection is dialled again. `bash` runs as you, and is no sandbox.
+/// A lost connection is dialled again. With --listen it waits for a harness of this
+/// machine to dial, one at a time. `bash` runs as you, and is no sandbox.
 ///
 /// SIGINT and SIGTERM end it in order: open sessions are stopped with everything
 /// they started; a second signal ends it at once. Exit code 0 after an orderly
@@ -37,6 +39,9 @@ pub(crate) struct Args {
     /// The harness, required: ws://HOST:PORT/PATH or unix:///PATH [or: BMA_URL]
     #[arg(long)]
     url: Option<String>,
+    /// Instead: wait here, at unix:///PATH, for a harness of this machine (bma call, bma brain: --dial)
+    #[arg(long, value_name = "URL", conflicts_with = "url")]
+    listen: Option<String>,
     /// Holds the token, required; readable by you alone; - reads standard input [or: BMA_TOKEN]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -53,7 +58,46 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<u8, Failure> {
     token::take_out_of_environment(args.token_file.as_deref())?;
-    let (field, url) = match (args.url, std::env::var(URL_VARIABLE)) {
+    let at = match &args.listen {
+        Some(listen) => At::Socket(reach::hands_socket(listen)?),
+        None => At::Url(harness_url(args.url)?),
+    };
+    let token = Token::read_or_stdin(args.token_file.as_deref())?;
+    let name = args.name.unwrap_or_else(host::name);
+    let work_root = args.work_root.map_or_else(host::default_work_root, Ok)?;
+    on_runtime(move |runtime| async move {
+        let listens = matches!(at, At::Socket(_));
+        let (url, mut options) = match at {
+            At::Url(url) => (url.clone(), ClientOptions::new(name, token.source(url.to_string()))),
+            At::Socket(path) => listening(&runtime, name, &path, token).await?,
+        };
+        options.labels = args.labels;
+        serve(runtime, url, listens, options, work_root).await
+    })
+}
+
+/// Where harness and hands meet.
+enum At {
+    /// The harness is dialled.
+    Url(HarnessUrl),
+    /// The harness dials.
+    Socket(PathBuf),
+}
+
+async fn listening(
+    runtime: &Arc<dyn Runtime>,
+    name: String,
+    path: &Path,
+    token: Token,
+) -> Result<(HarnessUrl, ClientOptions), Failure> {
+    let listener = ExecutorListener::bind(runtime, path, token.secret()).await;
+    let listener = listener.map_err(|error| Failure::usage("--listen", error))?;
+    tell(&format!("LISTEN {}", listener.url()));
+    Ok((HarnessUrl::of_listener(listener.endpoint()), ClientOptions::listening(name, listener)))
+}
+
+fn harness_url(url: Option<String>) -> Result<HarnessUrl, Failure> {
+    let (field, url) = match (url, std::env::var(URL_VARIABLE)) {
         (Some(url), _) => ("--url", url),
         (None, Ok(url)) => (URL_VARIABLE, url),
         (None, Err(VarError::NotUnicode(_))) => {
@@ -64,17 +108,13 @@ pub(crate) fn run(args: Args) -> Result<u8, Failure> {
             return Err(Failure::usage("--url", problem));
         }
     };
-    let url = HarnessUrl::parse(&url).map_err(|error| Failure::usage(field, error))?;
-    let token = Token::read_or_stdin(args.token_file.as_deref())?;
-    let mut options = ClientOptions::new(args.name.unwrap_or_else(host::name), token.source(url.to_string()));
-    options.labels = args.labels;
-    let work_root = args.work_root.map_or_else(host::default_work_root, Ok)?;
-    on_runtime(move |runtime| serve(runtime, url, options, work_root))
+    HarnessUrl::parse(&url).map_err(|error| Failure::usage(field, error))
 }
 
 async fn serve(
     runtime: Arc<dyn Runtime>,
     url: HarnessUrl,
+    listens: bool,
     options: ClientOptions,
     work_root: PathBuf,
 ) -> Result<u8, Failure> {
@@ -90,7 +130,8 @@ async fn serve(
         async move { drop(client.start().await) }
     };
     tokio::spawn(starting);
-    tell(&format!("bma hand: connecting to {url}"));
+    let does = if listens { "waiting for a harness at" } else { "connecting to" };
+    tell(&format!("bma hand: {does} {url}"));
     let mut registered = false;
     let end = loop {
         tokio::select! {
@@ -102,7 +143,7 @@ async fn serve(
             }
             Some(event) = events.next() => {
                 if let Event::Item(event) = event
-                    && let Some(line) = describe(&event, &url, &mut registered)
+                    && let Some(line) = describe(&event, &url, listens, &mut registered)
                 {
                     tell(&format!("bma hand: {line}"));
                 }
@@ -115,12 +156,13 @@ async fn serve(
     Ok(SUCCESS)
 }
 
-fn describe(event: &ClientEvent, url: &HarnessUrl, registered: &mut bool) -> Option<String> {
+fn describe(event: &ClientEvent, url: &HarnessUrl, listens: bool, registered: &mut bool) -> Option<String> {
     match event {
         ClientEvent::Registered(now) => {
             let again = if std::mem::replace(registered, true) { " again" } else { "" };
             Some(format!("registered{again} as {} at {url}", now.executor_id))
         }
+        ClientEvent::Reconnecting { cause, .. } if listens => Some(format!("{cause}; waiting for the next harness")),
         ClientEvent::Reconnecting { attempt, cause, wait } => {
             Some(format!("{cause}; reconnecting in {:.1} s (attempt {attempt})", wait.as_secs_f64()))
         }

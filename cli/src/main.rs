@@ -11,6 +11,7 @@ mod demo;
 mod hand;
 mod host;
 mod logs;
+mod reach;
 mod scratch;
 mod signals;
 mod token;

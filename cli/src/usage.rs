@@ -64,7 +64,12 @@ fn explain(error: &clap::Error) -> String {
                 std::error::Error::source(error).map_or_else(|| "it cannot be read".to_owned(), ToString::to_string);
             format!("{}: {problem}", option(first))
         }
-        ErrorKind::ArgumentConflict => format!("{}: it is given more than once: give it once", option(first)),
+        ErrorKind::ArgumentConflict => match named(error, ContextKind::PriorArg).first() {
+            Some(other) if option(other) != option(first) => {
+                format!("{}: it stands beside {}: give one of the two", option(first), option(other))
+            }
+            _ => format!("{}: it is given more than once: give it once", option(first)),
+        },
         // What no argument here can cause, in the words of the parser.
         _ => {
             let text = error.to_string();
@@ -122,7 +127,7 @@ fn option(argument: &str) -> &str {
 
 fn missing(argument: String) -> String {
     let fix = match argument.as_str() {
-        "--listen ADDRESS" => "say where executors dial, such as --listen 127.0.0.1:8700",
+        "--listen ADDRESS" => "say where executors dial, such as --listen 127.0.0.1:8700, or --dial one that listens",
         "TOOL" => "name a tool, such as bash",
         "JSON" => r#"give the tool's input, such as '{"command":"date"}'"#,
         _ => "give it",
@@ -159,6 +164,8 @@ mod tests {
             (&["bma", "call", "--listen", "127.0.0.1:0", "bash", "{}", "--deadline-ms", "soon"], "--deadline-ms: it"),
             (&["bma", "call", "--listen", "127.0.0.1:0", "bash", "{}", "--timeout", "-1"], "--timeout: it"),
             (&["bma", "brain", "--listen", "a:0", "--listen", "b:0"], "--listen: it is given more than once"),
+            (&["bma", "brain", "--listen", "a:0", "--dial", "unix:///a"], "give one of the two"),
+            (&["bma", "hand", "--listen", "unix:///a", "--url", "ws://h/"], "give one of the two"),
         ] {
             let line = explained(arguments);
             assert!(line.contains(named) && !line.contains('\n') && !line.contains(" tip"), "{arguments:?}: {line}");

@@ -70,8 +70,8 @@ impl Out {
 
 /// The first line.
 #[derive(Serialize)]
-pub(crate) struct Listening {
-    /// What executors on this machine dial.
+pub(crate) struct At {
+    /// What executors on this machine dial, or where one is dialled.
     pub(crate) url: String,
 }
 

@@ -7,6 +7,7 @@ mod call;
 mod demo;
 mod docs;
 mod hand;
+mod reversed;
 mod scripted;
 mod secrecy;
 mod support;
